@@ -102,6 +102,7 @@ static const char *work_at(HostBody *host, const Op *o, Tier t) {
 static void put_kernel(HostBody *host, const Op *o) {
   must(o->callee->kind == FN_KERNEL && o->nout == o->callee->results.n,
        "host: @%s is launched with %u results", o->callee->name, o->nout);
+  host_put_tokens(host->h, "  ", o, "round");
   host_put(host->h, "  {");
   put_place(host, o);
   host_put(host->h, "\n    void *const buffers[] = {\n");
@@ -269,6 +270,7 @@ static void put_fetch(HostBody *host, const HostLoop *loop, uint32_t i, const ch
   Message message = message_of(body, o);
   int64_t size = elem_bytes(value_type(body, o->out)->elem);
   bool many = message.times > 1;
+  host_put_tokens(host->h, "      ", o, round);
   host_put(host->h, "     ");
   put_flight(host, o, true);
   if (many)
@@ -351,6 +353,7 @@ static void put_loop_outputs(HostBody *host, const HostLoop *loop) {
 /* Before the first round. */
 static HostLoop put_start(HostBody *host, const Op *o) {
   HostLoop loop = loop_of(host->h->m, o);
+  host_put_tokens(host->h, "  ", o, "round");
   for (uint32_t k = loop.carry; k < o->nout; k++)
     if (loop_continues(o, k) != NO_VALUE)
       put_copy(host, address(host, o->out + k), o->in[loop_continues(o, k)]);
@@ -372,7 +375,7 @@ static void put_round(HostBody *host, const HostLoop *loop) {
   put_loop_outputs(host, loop);
   host_put(host->h, "    body_%s(rt, ", host_c_name(host->h, loop->o->callee->name));
   for (Tier t = 0; t < host->h->tiers; t++) host_put(host->h, "%s, ", work_at(host, loop->o, t));
-  host_put(host->h, "into, from);\n");
+  host_put(host->h, "n, into, from);\n");
   put_drains(host, loop, "    if (n > 0) ");
   host_put(host->h, "  }\n");
 }
@@ -473,6 +476,7 @@ static void put_collective(HostBody *host, const Op *o) {
   Message message = message_of(host->f, o);
   int64_t size = elem_bytes(value_type(host->f, o->out)->elem);
   bool many = message.times > 1, works = attr_int(&o->attrs, ATTR_workspace, 0) != 0;
+  host_put_tokens(host->h, "  ", o, "round");
   if (op_flies(o)) host_put(host->h, " "), put_flight(host, o, true);
   if (many)
     host_put(host->h, "  for (int64_t i = 0; i < %lld; i++) /* messages of %lld bytes */\n  ",
@@ -503,9 +507,13 @@ static void put_wait(HostBody *host, const Op *o) {
 
 static void put_move(HostBody *host, const Op *o) {
   bool up = value_type(host->f, o->out)->tier == TIER_device;
+  const char *way = !up                                   ? "RT_WAY_DOWN"
+                    : attr_int(&o->attrs, ATTR_direct, 0) ? "RT_WAY_DIRECT"
+                                                          : "RT_WAY_UP";
+  host_put_tokens(host->h, "  ", o, "round");
   host_call(host->h, "  ", CALL_rt_move);
   host_put(host->h, "%s, %s, %lld, %s);", address(host, o->out), address(host, o->in[0]),
-           (long long)value_bytes(host, o->in[0]), up ? "true" : "false");
+           (long long)value_bytes(host, o->in[0]), way);
   put_label(host, o->in[0], "\n");
 }
 
@@ -516,6 +524,7 @@ static void put_store(HostBody *host, const Op *o) {
   if (storage->place == PLACE_GLOBAL && host->h->m->globals.at[storage->slot] == o->global &&
       storage->at == 0)
     return;
+  host_put_tokens(host->h, "  ", o, "round");
   put_copy(host, plus(host, arena_word(global_arena(o->global)), o->global->storage.at), o->in[0]);
 }
 
@@ -561,7 +570,8 @@ static void put_head(HostBody *host) {
   else {
     host_put(host->h, "static void body_%s(rt_ctx *rt, ", name);
     for (Tier t = 0; t < host->h->tiers; t++) host_put(host->h, "char *%s, ", frame_word(t));
-    host_put(host->h, "char *const *in, char *const *out) {\n  (void)rt, ");
+    host_put(host->h,
+             "int64_t round, char *const *in, char *const *out) {\n  (void)rt, (void)round, ");
     for (Tier t = 0; t < host->h->tiers; t++) host_put(host->h, "(void)%s, ", frame_word(t));
     host_put(host->h, "(void)in, (void)out;\n");
   }

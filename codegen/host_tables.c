@@ -12,6 +12,7 @@
 #include "ir/plan/rank_slice.h"
 #include "ir/shape/placement.h"
 #include "ir/schedule/send_order.h"
+#include "ir/schedule/stream_order.h"
 #include "ir/plan/stage_class.h"
 #include "cache.h"
 #include <math.h>
@@ -55,19 +56,7 @@ static uint32_t buffers_of(const Fn *k) {
   return k->args.n + k->results.n + (attr_get(&k->attrs, ATTR_workspace) != NULL);
 }
 
-static void put_spans(HostWriter *writer, const Fn *k, const char *symbol) {
-  host_put(writer, "static const int64_t %s_spans[] = {", symbol);
-  for (uint32_t i = 0; i < k->args.n + k->results.n; i++) {
-    ValueId v = i < k->args.n ? k->args.at[i] : k->results.at[i - k->args.n];
-    host_put(writer, "%s%lld", i ? ", " : "", (long long)value_span_bytes(&k->values.at[v]));
-  }
-  const Attr *work = attr_get(&k->attrs, ATTR_workspace);
-  if (work) host_put(writer, ", %lld", (long long)work->i);
-  host_put(writer, "};\n");
-}
-
 static void put_cpu_kernel(HostWriter *writer, const Fn *k, const char *symbol, int phases) {
-  if (kernel_beside(writer->m, k)) put_spans(writer, k, symbol);
   host_put(writer, "rt_chunk");
   for (int p = 0; p < phases; p++) host_put(writer, "%s %s_p%d", p ? "," : "", symbol, p);
   host_put(writer, ";\n");
@@ -76,9 +65,7 @@ static void put_cpu_kernel(HostWriter *writer, const Fn *k, const char *symbol, 
     host_put(writer, "%s{.run = %s_p%d, .chunks = %lld}", p ? ", " : "", symbol, p,
              (long long)of_phase(k, ATTR_chunks, p));
   host_put(writer, "}");
-  if (kernel_beside(writer->m, k))
-    host_put(writer, ",\n    .nbuffers = %u, .operands = %u, .spans = %s_spans", buffers_of(k),
-             k->args.n, symbol);
+  if (kernel_beside(writer->m, k)) host_put(writer, ",\n    .nbuffers = %u", buffers_of(k));
 }
 
 /* The kernel that takes k's place where a CTA may have its shared memory; NULL: none. */
@@ -91,8 +78,6 @@ static const Fn *larger_of(const Module *m, const Fn *k) {
 /* link.c defines the image. */
 static void put_gpu_kernel(HostWriter *writer, const Fn *k, const char *symbol, int phases) {
   must(attr_get(&k->attrs, ATTR_threads), "host: kernel %s has no threads", k->name);
-  bool spans = module_copies_stay(writer->m);
-  if (spans) put_spans(writer, k, symbol);
   host_put(writer, "extern const rt_image %s_image;\n", symbol);
   put_head(writer, k, symbol, phases);
   for (int p = 0; p < phases; p++)
@@ -100,7 +85,6 @@ static void put_gpu_kernel(HostWriter *writer, const Fn *k, const char *symbol, 
              p ? ", " : "", symbol, p, (long long)of_phase(k, ATTR_chunks, p),
              (long long)of_phase(k, ATTR_threads, p), (long long)of_phase(k, ATTR_shared, p));
   host_put(writer, "},\n    .image = &%s_image, .nbuffers = %u", symbol, buffers_of(k));
-  if (spans) host_put(writer, ", .operands = %u, .spans = %s_spans", k->args.n, symbol);
   const Fn *larger = larger_of(writer->m, k);
   if (larger) host_put(writer, ", .larger = &%s", kernel_symbol(writer->m, larger));
 }
@@ -489,6 +473,7 @@ static void put_pinned(HostWriter *writer) {
   host_put(writer, "    .move_slots = {%lld, %lld},\n",
            (long long)module_move_slots(writer->m, false),
            (long long)module_move_slots(writer->m, true));
+  host_put(writer, "    .most_back = %lld,\n", (long long)module_most_back(writer->m));
   host_put(writer, "    .host_view = %lld,\n    .host_window = %lld,\n    .host_messages = %lld,\n",
            (long long)pinned.view, (long long)pinned.window, (long long)pinned.messages);
   host_put(writer, "    .host_ahead = %lld,\n", (long long)pinned.ahead);

@@ -36,10 +36,6 @@ typedef struct rt_kernel {
   double flop, bytes;    /* per launch, counted from the IR; 0: not known */
   const rt_image *image; /* NULL: code for a CPU */
   int nbuffers;          /* in a program for a GPU */
-  /* If the host also has kernels: the number of read-only buffers, which come first; the bytes of
-     each buffer. NULL: not known. */
-  int operands;
-  const int64_t *spans;
   /* On a GPU: a variant with more shared memory, which runs instead if a CTA may have that much. */
   const struct rt_kernel *larger;
 } rt_kernel;
@@ -109,6 +105,15 @@ typedef enum rt_turn_kind {
   RT_TURN_WEIGHTS,
   RT_TURN_NONE
 } rt_turn_kind;
+/* Streams of a GPU and its host, and ways between their memories (ir/schedule/stream_order.h). */
+typedef enum rt_stream {
+  RT_STREAM_COMPUTE, /* kernels of the GPU */
+  RT_STREAM_DOWN,    /* copies to the host */
+  RT_STREAM_HOST,    /* kernels and copies of the host */
+  RT_STREAM_UP,      /* copies to the GPU */
+  RT_STREAMS
+} rt_stream;
+typedef enum rt_way { RT_WAY_DOWN, RT_WAY_UP, RT_WAY_DIRECT } rt_way;
 typedef enum rt_reduction { RT_SUM, RT_MAX } rt_reduction;
 typedef enum rt_stages { RT_STAGES_ALL, RT_STAGES_FIRST, RT_STAGES_LAST, RT_STAGES_ENDS } rt_stages;
 
@@ -251,6 +256,7 @@ typedef struct rt_program {
   int64_t send_slots; /* number of these slots */
   int64_t move_slot;  /* after these, bytes of a slot for copies between host and device: */
   int move_slots[2];  /* number of slots per direction */
+  int64_t most_back;  /* operations of a stream that rt_after and rt_until count back, at most */
   int64_t ahead_at;   /* and where inputs of the next step wait for it */
   /* On a GPU: all pinned memory of the host, allocated once at start: the view of inputs, scalars
      and small outputs; a window through which all other tensors come and go; room for what the

@@ -139,7 +139,7 @@ static Change without_sets(const Change *all) {
 }
 
 static bool make_programs(Cli *one, Module *m, Programs *out) {
-  PipelineOptions options = {.until = "memory"};
+  PipelineOptions options = {.until = "streams"};
   bool good = m && describe_target(one, m) == EXIT_FINE && pipeline_classes(m, &options, out) &&
               !diag_errors(one->c->diag);
   if (!good) ctx_free(one->c);

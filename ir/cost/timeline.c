@@ -101,8 +101,12 @@ static bool run_beside(Clocks *clocks, const Event *event) {
     clocks->lanes->away += clocks->kernels - from;
     return true;
   }
-  if (o->code != OP_kernel || !kernel_beside(clocks->m, o->callee)) return moved.calls > 0;
-  host_clock_kernel(&clocks->host, event, kernel_seconds(clocks, o->callee));
+  bool host = o->code == OP_kernel && kernel_beside(clocks->m, o->callee);
+  if (!host && (!clocks->host.bytes || op_stream(o) != STREAM_host)) return moved.calls > 0;
+  if (host) host_clock_kernel(&clocks->host, event, kernel_seconds(clocks, o->callee));
+  else if (event_stream(clocks->m, clocks->events, event) == STREAM_host)
+    host_clock_kernel(&clocks->host, event, 0);
+  else return false;
   return true;
 }
 

@@ -4,43 +4,34 @@
 #define SHARDC_TIMELINE_HOST_H
 #include "machine.h"
 #include "ir/schedule/events.h"
-#include "ir/support/lane_touches.h"
+#include "ir/schedule/stream_order.h"
 
-enum { HOST_DOWN, HOST_KERNELS, HOST_UP, HOST_LANES };
-
-typedef struct LaneTouch { /* an operation of a lane */
-  const Event *event;
-  double over;
-  double all; /* for an operation that stands in for skipped rounds: when these are over; else 0 */
-} LaneTouch;
-
-typedef struct HostLane {
-  double free; /* when it has done what it was given */
-  double busy; /* seconds in which the lane is busy; of downloads */
-  LaneTouch touch[LANE_TOUCHES];
-  int64_t n;
+typedef struct HostLane {     /* a stream */
+  double free;                /* when it has done what it was given */
+  double busy;                /* seconds in which it is busy; of downloads */
+  double over[MOST_BACK + 1]; /* when its latest operations are done, by number */
+  int64_t n, started;         /* its operations; those before this step */
 } HostLane;
 
 typedef struct HostAt { /* before an event */
-  double free[HOST_LANES], busy[HOST_LANES];
-  int64_t n[HOST_LANES];
+  double free[STREAMS], busy[STREAMS];
+  int64_t n[STREAMS];
 } HostAt;
 
 typedef struct HostClocks {
   const Module *m;
   const Machine *x;
   const EventList *events;
-  HostLane lane[HOST_LANES];
+  HostLane lane[STREAMS];            /* `compute`: none */
   double slot[2][MOVE_SLOTS];        /* down, up: when it is empty again */
   int64_t taken[2], slots[2], bytes; /* of a slot */
-  bool stays;                        /* the next step begins while lanes have work to do */
-  VEC(LaneTouch) arrival;            /* copies that go straight to parameters, of the last steps */
+  bool stays;                        /* the next step begins while streams have work to do */
 } HostClocks;
 
 HostClocks host_clocks(const Module *m, const Machine *x, const EventList *events);
 /* A move of that many bytes; `now` and the result are the kernels' clock before and after it. */
 double host_clock_move(HostClocks *clocks, const Event *event, double bytes, bool up, double now);
-/* When the kernels may read what the event does: copies to it are over. */
+/* When the kernels may do what the event does: the uploads that it waits for are over. */
 double host_clock_arrived(const HostClocks *clocks, const Event *event);
 void host_clock_kernel(HostClocks *clocks, const Event *event, double seconds);
 double host_clock_over(const HostClocks *clocks); /* all lanes have done */

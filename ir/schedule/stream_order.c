@@ -4,6 +4,7 @@
 
    The bytes of a stream's operations are kept by space, each range once with its last operation. */
 #include "stream_order.h"
+#include "ir/support/num.h"
 #include "pipeline_schedule.h"
 
 typedef struct StreamTouch {
@@ -18,6 +19,7 @@ typedef struct StreamWalk {
   const EventList *list;
   StreamOrder *order;
   int64_t count[STREAMS];     /* operations so far */
+  int64_t started[STREAMS];   /* the same, before the run of the entry */
   int64_t (*before)[STREAMS]; /* by event of the list */
   bool *direct;               /* by space: it is a parameter with direct uploads */
   StreamTouches
@@ -41,20 +43,25 @@ bool module_has_streams(const Module *m) {
 static const AttrKey after_keys[STREAMS] = {ATTR_arrived, ATTR_after_down, ATTR_after_host,
                                             ATTR_after_up};
 
-int64_t token_back(const StreamToken *token, int64_t round) {
-  int64_t back = token->back + (round < 0 ? 0 : token->step * round);
-  return back < 0 ? 0 : back < MOST_BACK ? back : MOST_BACK;
+int64_t token_last(const StreamToken *token, int64_t round, int64_t issued, int64_t started) {
+  int64_t number = token->number + (round < 0 ? 0 : token->step * round);
+  if (round >= 0 && (round < token->first || (token->last >= 0 && round > token->last))) return 0;
+  if (token->since_start) return min_i64(started + number, issued);
+  return issued - (number < 0 ? 0 : min_i64(number, MOST_BACK));
 }
 
 static StreamToken token_of(const Op *o, AttrKey key) {
-  const Attr *a = attr_get(&o->attrs, key);
-  if (!a || a->i < 1) return (StreamToken){0};
-  return (StreamToken){true, a->list[0], a->i > 1 ? a->list[1] : 0};
+  const Attr *numbers = attr_get(&o->attrs, key);
+  int64_t list[] = {0, 0, 0, -1, 0};
+  for (int64_t i = 0; numbers && i < numbers->i && i < 5; i++) list[i] = numbers->list[i];
+  return (StreamToken){numbers != NULL, list[4], list[0], list[1], list[2], list[3]};
 }
 
 static void set_token(Module *m, Op *o, AttrKey key, const StreamToken *token) {
-  int64_t list[] = {token->back, token->step};
-  if (token->waits) attr_set_ints(m, &o->attrs, key, token->step ? 2 : 1, list);
+  const int64_t list[] = {token->number, token->step, token->first, token->last,
+                          token->since_start};
+  int n = token->since_start ? 5 : token->first || token->last >= 0 ? 4 : token->step ? 2 : 1;
+  if (token->waits) attr_set_ints(m, &o->attrs, key, n, list);
 }
 
 StreamTokens op_tokens(const Op *o) {
@@ -71,19 +78,16 @@ OpStream op_stream(const Op *o) {
   return STREAM_compute;
 }
 
-static void drop_tokens(Op *o) {
+void op_drop_attr(Op *o, AttrKey key) {
   uint32_t n = 0;
-  for (uint32_t i = 0; i < o->attrs.n; i++) {
-    bool token = o->attrs.at[i].key == ATTR_runs_on;
-    for (OpStream stream = 0; stream < STREAMS; stream++)
-      token |= o->attrs.at[i].key == after_keys[stream];
-    if (!token) o->attrs.at[n++] = o->attrs.at[i];
-  }
+  for (uint32_t i = 0; i < o->attrs.n; i++)
+    if (o->attrs.at[i].key != key) o->attrs.at[n++] = o->attrs.at[i];
   o->attrs.n = n;
 }
 
 void op_set_tokens(Module *m, Op *o, OpStream stream, const StreamTokens *tokens) {
-  drop_tokens(o);
+  op_drop_attr(o, ATTR_runs_on);
+  for (OpStream other = 0; other < STREAMS; other++) op_drop_attr(o, after_keys[other]);
   if (stream != STREAM_compute)
     attr_set_str(m, &o->attrs, ATTR_runs_on, intern(m->ctx->names, stream_name(stream)));
   for (OpStream other = STREAM_down; other < STREAMS; other++)
@@ -126,8 +130,11 @@ OpStream event_stream(const Module *m, const EventList *list, const Event *event
   return copy_stream(m, list, event);
 }
 
-/* To a parameter, of a program in which steps overlap. */
-bool event_is_direct(const Module *m, const EventList *list, const Event *event) {
+static bool is_direct(const Event *event) {
+  return event->kind == EVENT_RUN && attr_int(&event_op(event)->attrs, ATTR_direct, 0);
+}
+
+bool event_to_parameter(const Module *m, const EventList *list, const Event *event) {
   if (event_stream(m, list, event) != STREAM_up || !module_copies_stay(m)) return false;
   for (uint32_t i = 0; i < event->nbytes; i++) {
     const EventBytes *bytes = bytes_of(list, event, i);
@@ -216,7 +223,7 @@ static bool uses_direct(const StreamWalk *walk, const Event *event) {
 static void find_direct(StreamWalk *walk) {
   for (uint32_t i = 0; i < walk->list->at.n; i++) {
     const Event *event = &walk->list->at.at[i];
-    bool direct = event_is_direct(walk->m, walk->list, event);
+    bool direct = is_direct(event);
     for (uint32_t k = 0; direct && k < event->nbytes; k++) {
       const EventBytes *bytes = bytes_of(walk->list, event, k);
       if (bytes->written) walk->direct[bytes->space] = true;
@@ -231,8 +238,9 @@ static void add_operation(StreamWalk *walk, const Event *event) {
   if (event->kind == EVENT_SKIP || event->kind == EVENT_END) return;
   if (computes && !uses_direct(walk, event)) return;
   at.op = op_number(walk->m, event->f, event->op);
-  at.direct = event_is_direct(walk->m, walk->list, event);
+  at.direct = is_direct(event);
   memcpy(at.issued, walk->count, sizeof at.issued);
+  memcpy(at.started, walk->started, sizeof at.started);
   find_needs(walk, &at);
   keep_all(walk, &at);
   walk->count[at.stream]++;
@@ -250,11 +258,13 @@ static StreamOrder order_of(const Module *m, const EventList *list) {
     walk.touched[stream] = ARENA_ARRAY(m->arena, StreamTouches, TIERS + m->globals.n);
     memset(walk.touched[stream], 0, sizeof *walk.touched[stream] * (TIERS + m->globals.n));
   }
-  for (int run = 0; run < (module_copies_stay(m) ? 2 : 1); run++)
+  for (int run = 0; run < (module_copies_stay(m) ? 2 : 1); run++) {
+    memcpy(walk.started, walk.count, sizeof walk.started);
     for (uint32_t i = 0; i < list->at.n; i++) {
       memcpy(walk.before[i], walk.count, sizeof walk.count);
       add_operation(&walk, &list->at.at[i]);
     }
+  }
   return order;
 }
 
@@ -279,6 +289,43 @@ StreamOrders stream_orders(const Module *m, bool every) {
   for (uint32_t i = 0; module_has_streams(m) && i < m->fns.n; i++)
     if (m->fns.at[i]->kind == FN_ENTRY) add_orders(m, m->fns.at[i], every, &orders);
   return orders;
+}
+
+/* Rounds of the loops over a body, at most. */
+static int64_t most_rounds(const Module *m, const Fn *body) {
+  int64_t most = 1;
+  for (uint32_t i = 0; i < m->fns.n; i++)
+    for (OpId k = 0; k < m->fns.at[i]->ops.n; k++) {
+      const Op *o = &m->fns.at[i]->ops.at[k];
+      if (o->code != OP_loop || o->callee != body) continue;
+      int64_t rounds = attr_int(&o->attrs, ATTR_trip, 0);
+      if (rounds > most) most = rounds;
+    }
+  return most;
+}
+
+static int64_t back_in_all(const StreamToken *token, int64_t rounds) {
+  if (!token->waits) return 0;
+  if (token->since_start) return MOST_BACK;
+  int64_t first = -token_last(token, token->first, 0, 0),
+          last = -token_last(token, token->last < 0 ? rounds - 1 : token->last, 0, 0);
+  return first > last ? first : last;
+}
+
+int64_t module_most_back(const Module *m) {
+  int64_t most = 0;
+  for (uint32_t i = 0; module_has_streams(m) && i < m->fns.n; i++) {
+    int64_t rounds = m->fns.at[i]->kind == FN_BODY ? most_rounds(m, m->fns.at[i]) : 1;
+    for (OpId k = 0; k < m->fns.at[i]->ops.n; k++) {
+      StreamTokens tokens = op_tokens(&m->fns.at[i]->ops.at[k]);
+      tokens.after[STREAM_compute] = tokens.arrived;
+      for (OpStream other = 0; other < STREAMS; other++) {
+        int64_t back = back_in_all(&tokens.after[other], rounds);
+        if (back > most) most = back;
+      }
+    }
+  }
+  return most;
 }
 
 /* ---- clocks ---- */
@@ -308,7 +355,8 @@ static void wait_for(StreamClocks *clocks, OpStream waits, OpStream other, int64
 static void wait_by(StreamClocks *clocks, const StreamEvent *event, OpStream waits, OpStream other,
                     const StreamToken *token) {
   if (!token->waits) return;
-  wait_for(clocks, waits, other, event->issued[other] - token_back(token, event->event->round));
+  wait_for(clocks, waits, other,
+           token_last(token, event->event->round, event->issued[other], event->started[other]));
 }
 
 /* An order that holds without tokens. */

@@ -2,14 +2,18 @@
    the GPU, `down` copies to the host, `host` runs kernels and copies of the host, `up` copies to
    the GPU. A stream runs its operations in the order in which the host program issues them.
 
-   Tokens order operations of different streams. A token of an op is a number d for a stream S: the
-   op waits until S has done all but the latest d operations that it was given. In a loop the number
-   may depend on the round: d = back + step * n in round n; less than 0 counts as 0. Where fewer
-   than d have been issued there is nothing to wait for, and MOST_BACK replaces any larger number.
-   Ops have tokens as attributes, [back] or [back, step]: `after_down`, `after_host`, `after_up` for
-   the op's own stream, and `arrived`, for which `compute` waits: a number of uploads. Pass
-   `streams` assigns them, pass `prove` checks them, `plan` gives times by them, and the runtime
-   issues, records and waits by them.
+   Tokens order operations of different streams. A token of an op says how many operations of a
+   stream S must be done before it, in one of two ways: all but the latest d that S was given, or n
+   since the run of the entry began (0: all of the runs before; -2: all of these but 2). In a loop
+   the number may depend on the round: number + step * round. So one token holds for all rounds of
+   all loops around the op: the first way where its operations are a fixed distance away, the second
+   where they were done before the loops began. It may hold for the rounds first .. last alone.
+   Attributes are lists [number, step, first, last, 1], whose end may be missing, with 1 for the
+   second way: `after_down`, `after_host`, `after_up` for the op's own stream, and
+   `arrived`, for which `compute` waits: a number of uploads. Pass `streams` assigns them, pass
+   `prove` checks them, `plan` gives times by them, and the runtime issues, records and waits by
+   them. The runtime has events of the latest operations only, and waits for the oldest of these in
+   place of older ones.
 
    Two more orders hold without a token, since copies go through slots of the GPU's memory: a
    download follows what `compute` was given before it, and `compute` goes on after an upload. A
@@ -24,8 +28,9 @@ typedef enum OpStream { STREAM_compute, STREAM_down, STREAM_host, STREAM_up, STR
 enum { MOST_BACK = 1023 };
 
 typedef struct StreamToken {
-  bool waits;
-  int64_t back, step;
+  bool waits, since_start; /* since_start: `number` counts from the start of the run */
+  int64_t number, step;
+  int64_t first, last; /* rounds; last < 0: all from `first` on */
 } StreamToken;
 
 typedef struct StreamTokens { /* of an op */
@@ -37,10 +42,11 @@ typedef struct StreamEvent { /* an operation of a stream, or of `compute` */
   const Event *event;
   uint32_t op; /* of all ops of the module, by function */
   OpStream stream;
-  bool direct;             /* an upload to a parameter */
-  int64_t issued[STREAMS]; /* operations before it, also those of rounds that are not listed */
-  int64_t needs[STREAMS];  /* the operations of other streams that must be done before it */
-  int64_t needs_arrived;   /* the uploads that must be done before `compute` goes on */
+  bool direct;              /* an upload to a parameter */
+  int64_t issued[STREAMS];  /* operations before it, also those of rounds that are not listed */
+  int64_t started[STREAMS]; /* operations before the run of the entry */
+  int64_t needs[STREAMS];   /* the operations of other streams that must be done before it */
+  int64_t needs_arrived;    /* the uploads that must be done before `compute` goes on */
 } StreamEvent;
 
 typedef struct StreamOrder { /* the operations of an entry; if steps overlap, of two of its runs */
@@ -61,9 +67,13 @@ typedef struct StreamClocks { /* while operations are issued, one after the othe
 const char *stream_name(OpStream stream);
 bool module_has_streams(const Module *m);
 OpStream event_stream(const Module *m, const EventList *list, const Event *event);
-bool event_is_direct(const Module *m, const EventList *list, const Event *event);
-int64_t token_back(const StreamToken *token, int64_t round); /* d */
+/* An upload of a program in which steps overlap, to a parameter. */
+bool event_to_parameter(const Module *m, const EventList *list, const Event *event);
+int64_t module_most_back(const Module *m); /* of all tokens, in all rounds */
+/* The number of the last operation that it waits for; 0: none. */
+int64_t token_last(const StreamToken *token, int64_t round, int64_t issued, int64_t started);
 StreamTokens op_tokens(const Op *o);
+void op_drop_attr(Op *o, AttrKey key);
 void op_set_tokens(Module *m, Op *o, OpStream stream, const StreamTokens *tokens);
 OpStream
 op_stream(const Op *o); /* as pass `streams` has written it; `compute`: nothing is written */

@@ -79,9 +79,9 @@ static void check_token(Verifier *verifier, const Op *op, AttrKey key, OpStream 
   const Attr *numbers = attr_get(&op->attrs, key);
   OpStream runs_on = op_stream(op);
   if (!numbers) return;
-  if (numbers->i < 1 || numbers->i > 2)
-    verify_report(verifier, "E1103", verify_at_op(op),
-                  "[token-c2] `%s` has one number, or two: for a loop", attr_name(key));
+  if (numbers->i < 1 || numbers->i > 5)
+    verify_report(verifier, "E1103", verify_at_op(op), "[token-c2] `%s` has one to five numbers",
+                  attr_name(key));
   if (key != ATTR_arrived && (runs_on == STREAM_compute || runs_on == of))
     verify_report(verifier, "E1103", verify_at_op(op), "[token-c3] `%s` of an op that runs on `%s`",
                   attr_name(key), stream_name(runs_on));

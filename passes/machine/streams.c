@@ -3,22 +3,28 @@
 
    Operations of each entry are issued in their order. One that needs an operation of another
    stream, and does not wait for it even by way of others, waits for just that one, and its op notes
-   the round and the number d that would do. A token is the line over the rounds that is nowhere
-   above these numbers, and that is nearest to them. It waits for no less than the walk did; numbers
-   of rounds that are not listed are on a line between those that are. Then each token that the
-   remaining ones imply is left out, so that every token of the result is needed by some operation.
-   Must not: change the order of ops. */
+   the round and the numbers that would do, of both kinds of tokens. A token is the line over the
+   rounds that had to wait that waits for no less than these, and for the fewest operations more. It
+   waits for no
+   less than the walk did; numbers of rounds that are not listed are on a line between those that
+   are. Then each token that the remaining ones imply is left out, so that every token of the result
+   is needed by some operation. Must not: change the order of ops. */
 #include "passes/pass.h"
 #include "ir/schedule/stream_order.h"
+#include "ir/support/num.h"
 
-typedef struct StreamPoint { /* round n need not wait for the latest `back` operations */
-  int64_t n, back;
+typedef struct StreamPoint { /* what round n has to wait for, in numbers of a kind of token */
+  int64_t n, number;         /* the largest */
+  int64_t times, sum;        /* how many there were, and their sum */
 } StreamPoint;
 
 typedef VEC(StreamPoint) StreamPoints;
 
 typedef struct StreamOp {
-  StreamPoints points[STREAMS]; /* by stream that is waited for; STREAM_compute: uploads arrived */
+  /* By kind of token, and stream that is waited for; STREAM_compute: uploads arrived. */
+  StreamPoints points[2][STREAMS];
+  int64_t noted[STREAMS], runs; /* how often it had to wait, and ran */
+  int64_t last;                 /* round */
   StreamTokens tokens;
   OpStream stream;
 } StreamOp;
@@ -31,63 +37,101 @@ typedef struct StreamPass {
   StreamClocks clocks;
 } StreamPass;
 
+/* ---- direct uploads ---- */
+
+/* Those ops whose copies all go to parameters. */
+static void mark_direct(Module *m) {
+  VEC(Op *) ops = {0};
+  for (uint32_t i = 0; i < m->fns.n; i++) {
+    if (m->fns.at[i]->kind != FN_ENTRY) continue;
+    EventList list = events_of(m, m->fns.at[i]);
+    for (uint32_t k = 0; k < list.at.n; k++) {
+      Op *o = (Op *)(uintptr_t)event_op(&list.at.at[k]);
+      if (o->code != OP_move || list.at.at[k].kind != EVENT_RUN) continue;
+      bool direct = event_to_parameter(m, &list, &list.at.at[k]);
+      attr_set_int(m, &o->attrs, ATTR_direct, direct && attr_int(&o->attrs, ATTR_direct, 1));
+      vec_push(m->arena, ops, o);
+    }
+  }
+  for (uint32_t i = 0; i < ops.n; i++)
+    if (!attr_int(&ops.at[i]->attrs, ATTR_direct, 0)) op_drop_attr(ops.at[i], ATTR_direct);
+}
+
 /* ---- what is needed ---- */
 
-static void note(const StreamPass *pass, StreamPoints *points, int64_t n, int64_t back) {
-  if (back > MOST_BACK) back = MOST_BACK;
+static void note(const StreamPass *pass, StreamPoints *points, int64_t n, int64_t number) {
   for (uint32_t i = 0; i < points->n; i++) {
     if (points->at[i].n != n) continue;
-    if (back < points->at[i].back) points->at[i].back = back;
+    if (number > points->at[i].number) points->at[i].number = number;
+    points->at[i].times++, points->at[i].sum += number;
     return;
   }
-  vec_push(pass->m->arena, *points, (StreamPoint){n, back});
+  vec_push(pass->m->arena, *points, (StreamPoint){n, number, 1, number});
 }
 
 static void issue(StreamPass *pass, const StreamEvent *event) {
   static const StreamTokens none;
   StreamOp *op = &pass->op[event->op];
+  int64_t round = event->event->round == NO_ROUND ? 0 : event->event->round;
   clocks_wait(&pass->clocks, event, &none);
   for (StreamNeed need; (need = clocks_need(&pass->clocks, event)).missing;) {
-    int64_t round = event->event->round == NO_ROUND ? 0 : event->event->round;
-    note(pass, &op->points[need.arrived ? STREAM_compute : need.of], round,
-         event->issued[need.of] - need.number);
+    OpStream of = need.arrived ? STREAM_compute : need.of;
+    int64_t back = event->issued[need.of] - need.number;
+    note(pass, &op->points[0][of], round, -(back < MOST_BACK ? back : MOST_BACK));
+    note(pass, &op->points[1][of], round, need.number - event->started[need.of]);
+    op->noted[of]++;
     clocks_meet(&pass->clocks, event, &need);
   }
+  op->runs++;
+  if (round > op->last) op->last = round;
   if (event->stream != STREAM_compute) op->stream = event->stream;
   clocks_issue(&pass->clocks, event);
 }
 
 /* ---- tokens ---- */
 
-/* With that step; *slack: by how much it is below all points, together. */
-static StreamToken line_below(const StreamPoints *points, int64_t step, int64_t *slack) {
-  StreamToken token = {true, points->at[0].back - step * points->at[0].n, step};
-  for (uint32_t i = 1; i < points->n; i++) {
-    int64_t back = points->at[i].back - step * points->at[i].n;
-    if (back < token.back) token.back = back;
-  }
-  *slack = 0;
-  for (uint32_t i = 0; i < points->n; i++)
-    *slack += points->at[i].back - token.back - step * points->at[i].n;
-  return token;
-}
+typedef struct StreamLine {
+  int64_t number, step, slack; /* slack: how many operations more than needed it waits for */
+} StreamLine;
 
-static int64_t floor_div(int64_t a, int64_t b) {
-  return a / b - (a % b != 0 && (a < 0) != (b < 0));
+static StreamLine line_above(const StreamPoints *points, int64_t step) {
+  StreamLine line = {points->at[0].number - step * points->at[0].n, step, 0};
+  for (uint32_t i = 1; i < points->n; i++) {
+    int64_t number = points->at[i].number - step * points->at[i].n;
+    if (number > line.number) line.number = number;
+  }
+  for (uint32_t i = 0; i < points->n; i++)
+    line.slack += (line.number + step * points->at[i].n) * points->at[i].times - points->at[i].sum;
+  return line;
 }
 
 /* The nearest line of those through two points one after the other, the first and the last point,
    or of one number for all rounds. */
-static StreamToken fit(const StreamPoints *points) {
-  int64_t least, slack;
-  if (!points->n) return (StreamToken){0};
-  StreamToken best = line_below(points, 0, &least);
+static StreamLine nearest_line(const StreamPoints *points) {
+  StreamLine best = line_above(points, 0);
   for (uint32_t i = 0; points->n > 1 && i < points->n; i++) {
     StreamPoint from = points->at[i], to = points->at[(i + 1) % points->n];
-    StreamToken token = line_below(points, floor_div(to.back - from.back, to.n - from.n), &slack);
-    if (slack < least) best = token, least = slack;
+    StreamLine line = line_above(points, (to.number - from.number) / (to.n - from.n));
+    if (line.slack < best.slack) best = line;
   }
   return best;
+}
+
+/* Where both kinds are as near, an op whose rounds need not wait each time counts from the start of
+   the run: it waits for what is done already. */
+static StreamToken fit(const StreamOp *op, OpStream of) {
+  if (!op->noted[of]) return (StreamToken){0};
+  StreamLine back = nearest_line(&op->points[0][of]), start = nearest_line(&op->points[1][of]);
+  bool always = op->noted[of] * (op->last + 1) >= op->runs * (int64_t)op->points[0][of].n;
+  bool since_start = start.slack < back.slack || (start.slack == back.slack && !always);
+  int64_t first = INT64_MAX, last = 0;
+  for (uint32_t i = 0; i < op->points[0][of].n; i++) {
+    first = min_i64(first, op->points[0][of].at[i].n);
+    last = max_i64(last, op->points[0][of].at[i].n);
+  }
+  if (last == op->last) last = -1;
+  if (since_start) return (StreamToken){true, true, start.number, start.step, first, last};
+  return (StreamToken){true, false, -back.number, -back.step, first, last};
 }
 
 static bool holds(StreamPass *pass) {
@@ -118,6 +162,7 @@ static void write_tokens(const StreamPass *pass) {
 }
 
 void pass_streams(Module *m) {
+  if (module_has_streams(m)) mark_direct(m);
   StreamPass pass = {.m = m, .orders = stream_orders(m, false), .clocks = {.arena = m->arena}};
   if (!pass.orders.n) return;
   for (uint32_t i = 0; i < m->fns.n; i++) pass.nops += m->fns.at[i]->ops.n;
@@ -130,8 +175,8 @@ void pass_streams(Module *m) {
   for (uint32_t i = 0; i < pass.nops; i++) {
     StreamOp *op = &pass.op[i];
     for (OpStream stream = STREAM_down; stream < STREAMS; stream++)
-      op->tokens.after[stream] = fit(&op->points[stream]);
-    op->tokens.arrived = fit(&op->points[STREAM_compute]);
+      op->tokens.after[stream] = fit(op, stream);
+    op->tokens.arrived = fit(op, STREAM_compute);
   }
   for (uint32_t i = 0; i < pass.nops; i++) {
     for (OpStream stream = STREAM_down; stream < STREAMS; stream++)

@@ -23,10 +23,20 @@ void rt_copy(rt_ctx *rt, void *to, const void *from, int64_t bytes) {
 }
 
 /* Down, up: what ran last is asked for (rt_device_run). */
-void rt_move(rt_ctx *rt, void *to, const void *from, int64_t bytes, bool up) {
+void rt_move(rt_ctx *rt, void *to, const void *from, int64_t bytes, rt_way way) {
   Device *d = rt->state->device;
-  d->now[up] += bytes;
-  d->kind->move(d, to, from, bytes, up);
+  d->now[way != RT_WAY_DOWN] += bytes;
+  d->kind->move(d, to, from, bytes, way);
+}
+
+void rt_after(rt_ctx *rt, rt_stream stream, rt_stream other, int64_t back) {
+  Device *d = rt->state->device;
+  if (d->kind->after) d->kind->after(d, stream, other, back < 0 ? 0 : back, false);
+}
+
+void rt_until(rt_ctx *rt, rt_stream stream, rt_stream other, int64_t count) {
+  Device *d = rt->state->device;
+  if (d->kind->after) d->kind->after(d, stream, other, count, true);
 }
 
 void rt_zero(rt_ctx *rt, void *to, int64_t bytes) {

@@ -63,7 +63,9 @@ typedef struct DeviceCalls {
   /* what rt_abi.def says */
   void (*launch)(Device *d, const rt_kernel *k, void *const *buffers);
   void (*copy)(Device *d, void *to, const void *from, int64_t bytes);
-  void (*move)(Device *d, void *to, const void *from, int64_t bytes, bool up);
+  void (*move)(Device *d, void *to, const void *from, int64_t bytes, rt_way way);
+  /* rt_after, or rt_until; NULL: all is done in order. */
+  void (*after)(Device *d, rt_stream stream, rt_stream other, int64_t number, bool since_start);
   void (*zero)(Device *d, void *to, int64_t bytes);
   void *(*counter)(Device *d, int64_t i);
   void (*collect)(Device *d, const rt_collective *c, const void *send, void *receive, void *work);

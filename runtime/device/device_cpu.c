@@ -59,8 +59,8 @@ static void keep(Device *d, const rt_range *range) {
 }
 
 /* Both memories are one. */
-static void move_between(Device *d, void *to, const void *from, int64_t bytes, bool up) {
-  (void)up;
+static void move_between(Device *d, void *to, const void *from, int64_t bytes, rt_way way) {
+  (void)way;
   copy(d, to, from, bytes);
 }
 

@@ -51,7 +51,8 @@ static const Broken modules[] = {
     {"token-c1", "E1103",
      "offload\nbody @b(%0 : f32[A:4]) {\n%1 = move %0 {runs_on = \"left\"} : host f32[A:4]\n}\n"},
     {"token-c2", "E1103",
-     "offload\nbody @b(%0 : f32[A:4]) {\n%1 = move %0 {runs_on = \"down\", after_up = [1, 2, 3]} "
+     "offload\nbody @b(%0 : f32[A:4]) {\n%1 = move %0 {runs_on = \"down\", after_up = [1, 2, 3, 4, "
+     "5, 6]} "
      ": host f32[A:4]\n}\n"},
     {"token-c3", "E1103",
      "offload\nbody @b(%0 : f32[A:4]) {\n%1 = move %0 {after_up = [0]} : host f32[A:4]\n}\n"},

@@ -52,7 +52,7 @@ SEES['driver'] = list(SEES)
 # Headers that all folders of a room may include: (room, header).
 OPEN = {('runtime', 'runtime/rt.h'), ('runtime', 'runtime/rt_abi.def'),
         # what generated code sees
-        ('runtime', 'ir/support/num.h'), ('runtime', 'ir/support/lane_touches.h'), ('runtime', 'ir/support/numbers.h'),
+        ('runtime', 'ir/support/num.h'), ('runtime', 'ir/support/numbers.h'),
         ('runtime', 'ir/support/variance_refresh.h'),
         ('runtime', 'ir/support/sha256.h'), ('runtime', 'ir/schedule/send_queue.h'),  # inline, one meaning for all
         ('runtime', 'ir/collectives.def'), ('runtime', 'ir/communicators.def'),

@@ -1,76 +1,60 @@
 /* Copies between the memories of a GPU and its host, and kernels of the host, concurrent with the
-   kernels of the GPU: each kind has a stream of its own, a lane (docs/gpu.md).
+   kernels of the GPU: each kind has a stream of its own (docs/gpu.md).
 
    Only the kernel stream touches the GPU's memory, in the order of the program. For a download it
-   copies the data into a slot, at the speed of GPU memory, and continues while the lane copies the
-   slot to the host. For an upload it copies the data out of a slot, which the lane has filled as
-   soon as a slot was free and the host had the data. A copy larger than a slot is split into
-   pieces, so that both stages overlap.
+   copies the data into a slot, at the speed of GPU memory, and continues while `down` copies the
+   slot to the host. For an upload it copies the data out of a slot, which `up` has filled as soon
+   as a slot was free and the host had the data. A copy larger than a slot is split into pieces, so
+   that both stages overlap.
 
-   Only the lanes touch the host's memory. Each lane runs its operations in the order of the
-   program; an operation that touches bytes of another lane's operation waits for the last such one.
-   The byte ranges of the latest LANE_TOUCHES operations of a lane are recorded; an older operation
-   is waited for by waiting for the oldest recorded one. So the order of two operations on the same
-   byte is always that of the program, and no other operations wait for each other.
+   Only these streams touch the host's memory. Each runs its operations in the order of the program
+   and records an event after each. The program says which operations of which other stream one
+   waits for, as a number that counts back from the latest, or from the start of this run (rt_after,
+   rt_until, ir/schedule/stream_order.h); a stream has events for as many operations as such numbers
+   go back, and waits for the oldest of them in place of older ones.
 
-   Lanes begin after the work that the kernel stream had when the entry began, and that stream ends
-   after the lanes: an entry leaves no operation in flight, and a recorded graph contains all of
+   The streams begin after the work that the kernel stream had when the entry began, and that stream
+   ends after them: an entry leaves no operation in flight, and a recorded graph contains all of
    them.
 
-   If the host runs updates, entries are launched kernel by kernel and their lanes continue across
-   entries: the next entry starts while copies of the last one are in flight. Parameters are
-   uploaded directly to their final address; each such copy waits for the work that the kernel
-   stream had at that point of the program, and a later operation on these bytes waits for that copy
-   only. So the next step's first layers compute while the host updates the last layers. Any other
-   access to memory that lanes touch drains the lanes first. Runs that wait for each launch, or time
-   it, use a single stream. Must not: allocate, or block the host, after the start. */
+   If the host runs updates, entries are launched kernel by kernel and their streams continue
+   across runs of the same entry: the next step starts while copies of the last one are in flight.
+   Parameters are uploaded directly to their final address; such a copy waits for the work that the
+   kernel stream had at that point of the program, and what uses the parameters follows an rt_after.
+   Before another entry, or any other access to memory that these streams touch, the kernel stream
+   waits for all of them. Runs that wait for each launch, or time it, use a single stream. Must not:
+   allocate, or block the host, after the start. */
 #include "device_cuda.h"
-#include "ir/support/lane_touches.h"
 #include "ir/support/num.h"
 #include <stdlib.h>
 #include <string.h>
 
-typedef enum HostLaneKind { LANE_DOWN, LANE_HOST, LANE_UP, LANES } HostLaneKind;
-enum { ARRIVALS = 128, NO_TIME = 2, LINE = 64 };
-/* NO_TIME: CU_EVENT_DISABLE_TIMING */
+enum { NO_TIME = 2, LINE = 64 }; /* CU_EVENT_DISABLE_TIMING */
 
-typedef struct HostTouch { /* an operation of a lane */
-  CUevent over;
-  int n;
-  HostSpan *span;
-} HostTouch;
-
-typedef struct LaneQueue {
+typedef struct CopyStream {
   CUstream stream;
-  HostTouch touch[LANE_TOUCHES];
-  int64_t n;             /* operations of this entry */
-  int64_t behind[LANES]; /* operations of another lane that this lane already waits for */
-} LaneQueue;
+  CUevent *over;              /* of its latest operations, in turn */
+  int64_t n, started;         /* operations since the streams began; those before this run */
+  int64_t waited[RT_STREAMS]; /* operations of other streams that it already waits for */
+} CopyStream;
 
 typedef struct CopySlot {
   CUdeviceptr at;
   CUevent full, empty;
-  bool used; /* in this entry */
+  bool used; /* since the streams began */
 } CopySlot;
 
-typedef struct Arrival { /* a copy that goes straight to its place */
-  CUdeviceptr at;
-  int64_t bytes;
-  CUevent ready, over;
-} Arrival;
-
 struct CudaLanes {
-  LaneQueue lane[LANES];
-  CopySlot *slot[2];       /* down, up */
-  int64_t taken[2], bytes; /* of a slot */
+  CopyStream stream[RT_STREAMS]; /* the kernels' has no events */
+  int64_t events;                /* of a stream */
+  CopySlot *slot[2];             /* down, up */
+  int64_t taken[2], bytes;       /* of a slot */
   int slots[2];
-  CUevent began;
-  bool on;             /* in this entry */
-  CUdeviceptr weights; /* bytes of parameters */
-  bool across_steps;   /* entries leave lanes under way */
-  bool in_flight;      /* lanes have operations under way, between entries */
-  Arrival arrival[ARRIVALS];
-  int64_t uploads, arrived; /* copies, and how many of them the kernel stream waits for */
+  CUevent began, computed; /* computed: what the kernel stream had before a direct upload */
+  const rt_entry *entry;   /* the last one */
+  bool on;                 /* in this entry */
+  bool across_steps;       /* runs of an entry leave operations in flight */
+  bool in_flight;          /* there are some, between entries */
 };
 
 /* ---- start and stop ---- */
@@ -79,13 +63,13 @@ static bool make_event(const Cuda *cuda, CUevent *e, Fault *f) {
   return rt_cuda_ok(cuda, cuda->api.cuEventCreate(e, NO_TIME), "make an event", f);
 }
 
-static bool open_lane(const Cuda *cuda, LaneQueue *queue, int spans, Fault *f) {
-  if (!rt_cuda_ok(cuda, cuda->api.cuStreamCreate(&queue->stream, 1), "make a stream for copies", f))
+static bool open_stream(const Cuda *cuda, CopyStream *stream, int64_t events, Fault *f) {
+  if (!rt_cuda_ok(cuda, cuda->api.cuStreamCreate(&stream->stream, 1), "make a stream for copies",
+                  f))
     return false;
-  for (int i = 0; i < LANE_TOUCHES; i++) {
-    queue->touch[i].span = rt_alloc(sizeof *queue->touch[i].span * (size_t)spans);
-    if (!make_event(cuda, &queue->touch[i].over, f)) return false;
-  }
+  stream->over = rt_alloc(sizeof *stream->over * (size_t)events);
+  for (int64_t i = 0; i < events; i++)
+    if (!make_event(cuda, &stream->over[i], f)) return false;
   return true;
 }
 
@@ -94,21 +78,16 @@ static bool open_slot(const Cuda *cuda, CopySlot *slot, CUdeviceptr at, Fault *f
   return make_event(cuda, &slot->full, f) && make_event(cuda, &slot->empty, f);
 }
 
-/* spans: of an operation, at most */
-bool rt_cuda_lanes_open(Cuda *cuda, const rt_program *program, int spans, bool checks, Fault *f) {
+bool rt_cuda_lanes_open(Cuda *cuda, const rt_program *program, bool checks, Fault *f) {
   if (!program->move_slot) return true;
   CudaLanes *lanes = cuda->lanes = rt_alloc(sizeof *lanes);
   CUdeviceptr at = cuda->word + LINE + (CUdeviceptr)(program->send_slot * program->send_slots);
-  lanes->bytes = program->move_slot;
-  lanes->weights = (CUdeviceptr)program->arena_bytes[RT_WEIGHTS];
+  lanes->bytes = program->move_slot, lanes->events = program->most_back + 1;
   lanes->across_steps = cuda->beside && !cuda->careful && !checks;
-  if (!make_event(cuda, &lanes->began, f)) return false;
-  for (int i = 0; lanes->across_steps && i < ARRIVALS; i++)
-    if (!make_event(cuda, &lanes->arrival[i].ready, f) ||
-        !make_event(cuda, &lanes->arrival[i].over, f))
-      return false;
-  for (HostLaneKind l = 0; l < LANES; l++)
-    if (!open_lane(cuda, &lanes->lane[l], spans < 2 ? 2 : spans, f)) return false;
+  lanes->stream[RT_STREAM_COMPUTE].stream = cuda->stream;
+  if (!make_event(cuda, &lanes->began, f) || !make_event(cuda, &lanes->computed, f)) return false;
+  for (rt_stream i = RT_STREAM_DOWN; i < RT_STREAMS; i++)
+    if (!open_stream(cuda, &lanes->stream[i], lanes->events, f)) return false;
   for (int up = 0; up < 2; up++) {
     lanes->slots[up] = program->move_slots[up];
     lanes->slot[up] = rt_alloc(sizeof *lanes->slot[up] * (size_t)lanes->slots[up]);
@@ -122,30 +101,29 @@ static void destroy(const Cuda *cuda, CUevent e) {
   if (e) cuda->api.cuEventDestroy(e);
 }
 
-static void close_lane(const Cuda *cuda, LaneQueue *queue) {
-  if (queue->stream) cuda->api.cuStreamSynchronize(queue->stream);
-  for (int i = 0; i < LANE_TOUCHES; i++)
-    destroy(cuda, queue->touch[i].over), free(queue->touch[i].span);
-  if (queue->stream) cuda->api.cuStreamDestroy(queue->stream);
+static void close_stream(const Cuda *cuda, CopyStream *stream, int64_t events) {
+  if (stream->stream) cuda->api.cuStreamSynchronize(stream->stream);
+  for (int64_t i = 0; stream->over && i < events; i++) destroy(cuda, stream->over[i]);
+  free(stream->over);
+  if (stream->stream) cuda->api.cuStreamDestroy(stream->stream);
 }
 
 void rt_cuda_lanes_close(Cuda *cuda) {
   CudaLanes *lanes = cuda->lanes;
   if (!lanes) return;
-  for (HostLaneKind l = 0; l < LANES; l++) close_lane(cuda, &lanes->lane[l]);
+  for (rt_stream i = RT_STREAM_DOWN; i < RT_STREAMS; i++)
+    close_stream(cuda, &lanes->stream[i], lanes->events);
   for (int up = 0; up < 2; up++) {
-    for (int i = 0; i < lanes->slots[up]; i++)
+    for (int i = 0; lanes->slot[up] && i < lanes->slots[up]; i++)
       destroy(cuda, lanes->slot[up][i].full), destroy(cuda, lanes->slot[up][i].empty);
     free(lanes->slot[up]);
   }
-  destroy(cuda, lanes->began);
-  for (int i = 0; i < ARRIVALS; i++)
-    destroy(cuda, lanes->arrival[i].ready), destroy(cuda, lanes->arrival[i].over);
+  destroy(cuda, lanes->began), destroy(cuda, lanes->computed);
   free(lanes);
   cuda->lanes = NULL;
 }
 
-/* ---- who waits for whom ---- */
+/* ---- operations ---- */
 
 static void wait_on(const Cuda *cuda, CUstream to, CUevent e) {
   rt_cuda_must(cuda, cuda->api.cuStreamWaitEvent(to, e, 0), "wait for an event");
@@ -155,58 +133,28 @@ static void record(const Cuda *cuda, CUevent e, CUstream from) {
   rt_cuda_must(cuda, cuda->api.cuEventRecord(e, from), "record an event");
 }
 
-static bool meets(const HostTouch *touch, const HostSpan *span, int n) {
-  for (int i = 0; i < touch->n; i++)
-    for (int k = 0; k < n; k++) {
-      const HostSpan *a = &touch->span[i], *b = &span[k];
-      if ((a->written || b->written) && a->from < b->from + b->bytes &&
-          b->from < a->from + a->bytes)
-        return true;
-    }
-  return false;
+/* The first operation follows what the kernel stream had when the entry began. */
+static CUstream begin_operation(const Cuda *cuda, rt_stream i) {
+  CopyStream *stream = &cuda->lanes->stream[i];
+  if (!stream->n) wait_on(cuda, stream->stream, cuda->lanes->began);
+  return stream->stream;
 }
 
-/* How many operations there are up to the last that touches these bytes, or might have. */
-static int64_t last_touch(const LaneQueue *queue, const HostSpan *span, int n) {
-  int64_t oldest = queue->n > LANE_TOUCHES ? queue->n - LANE_TOUCHES : 0;
-  for (int64_t i = queue->n; i-- > oldest;)
-    if (meets(&queue->touch[i % LANE_TOUCHES], span, n)) return i + 1;
-  return oldest ? oldest + 1 : 0;
+static void end_operation(const Cuda *cuda, rt_stream i) {
+  CopyStream *stream = &cuda->lanes->stream[i];
+  record(cuda, stream->over[stream->n++ % cuda->lanes->events], stream->stream);
 }
 
-/* The lane's stream, after it was made to wait for all other operations on these bytes of the
-   host. */
-static CUstream go_behind(const Cuda *cuda, HostLaneKind lane, const HostSpan *span, int n) {
-  LaneQueue *queue = &cuda->lanes->lane[lane];
-  if (!queue->n) wait_on(cuda, queue->stream, cuda->lanes->began);
-  for (HostLaneKind l = 0; l < LANES; l++) {
-    const LaneQueue *other = &cuda->lanes->lane[l];
-    int64_t last = l == lane ? 0 : last_touch(other, span, n);
-    if (last <= queue->behind[l]) continue;
-    wait_on(cuda, queue->stream, other->touch[(last - 1) % LANE_TOUCHES].over);
-    queue->behind[l] = last;
-  }
-  return queue->stream;
-}
-
-static void note(const Cuda *cuda, HostLaneKind lane, const HostSpan *span, int n) {
-  LaneQueue *queue = &cuda->lanes->lane[lane];
-  HostTouch *touch = &queue->touch[queue->n++ % LANE_TOUCHES];
-  memcpy(touch->span, span, sizeof *span * (size_t)n);
-  touch->n = n;
-  record(cuda, touch->over, queue->stream);
-}
-
-/* Pieces of a move are one operation: the next one goes on where the last has ended. */
-static void note_piece(const Cuda *cuda, HostLaneKind lane, const HostSpan *span, bool first) {
-  LaneQueue *queue = &cuda->lanes->lane[lane];
-  HostTouch *touch = first ? NULL : &queue->touch[(queue->n - 1) % LANE_TOUCHES];
-  if (!touch) {
-    note(cuda, lane, span, 1);
-    return;
-  }
-  touch->span->bytes += span->bytes;
-  record(cuda, touch->over, queue->stream);
+void rt_cuda_lanes_after(const Cuda *cuda, rt_stream i, rt_stream other, int64_t number,
+                         bool since_start) {
+  CopyStream *stream = &cuda->lanes->stream[i];
+  const CopyStream *first = &cuda->lanes->stream[other];
+  int64_t last = since_start ? min_i64(first->started + number, first->n) : first->n - number;
+  if (last <= stream->waited[other]) return;
+  int64_t oldest = first->n - cuda->lanes->events + 1;
+  if (last < oldest) last = oldest; /* later operations have its event */
+  wait_on(cuda, stream->stream, first->over[(last - 1) % cuda->lanes->events]);
+  stream->waited[other] = last;
 }
 
 /* ---- copies ---- */
@@ -220,110 +168,67 @@ static CopySlot *next_slot(CudaLanes *lanes, bool up) {
   return &lanes->slot[up][lanes->taken[up]++ % lanes->slots[up]];
 }
 
-static void piece_down(const Cuda *cuda, char *to, CUdeviceptr from, int64_t bytes, bool first) {
+static void piece_down(const Cuda *cuda, CUdeviceptr to, CUdeviceptr from, int64_t bytes,
+                       CUstream down) {
   CopySlot *slot = next_slot(cuda->lanes, false);
-  HostSpan there = {to, bytes, true};
   if (slot->used) wait_on(cuda, cuda->stream, slot->empty);
   copy(cuda, slot->at, from, bytes, cuda->stream), record(cuda, slot->full, cuda->stream);
-  CUstream lane = go_behind(cuda, LANE_DOWN, &there, 1);
-  wait_on(cuda, lane, slot->full);
-  copy(cuda, (CUdeviceptr)(uintptr_t)to, slot->at, bytes, lane), record(cuda, slot->empty, lane);
-  note_piece(cuda, LANE_DOWN, &there, first);
+  wait_on(cuda, down, slot->full);
+  copy(cuda, to, slot->at, bytes, down), record(cuda, slot->empty, down);
   slot->used = true;
 }
 
-static void piece_up(const Cuda *cuda, CUdeviceptr to, char *from, int64_t bytes, bool first) {
+static void piece_up(const Cuda *cuda, CUdeviceptr to, CUdeviceptr from, int64_t bytes,
+                     CUstream up) {
   CopySlot *slot = next_slot(cuda->lanes, true);
-  HostSpan there = {from, bytes, false};
-  CUstream lane = go_behind(cuda, LANE_UP, &there, 1);
-  if (slot->used) wait_on(cuda, lane, slot->empty);
-  copy(cuda, slot->at, (CUdeviceptr)(uintptr_t)from, bytes, lane), record(cuda, slot->full, lane);
-  note_piece(cuda, LANE_UP, &there, first);
+  if (slot->used) wait_on(cuda, up, slot->empty);
+  copy(cuda, slot->at, from, bytes, up), record(cuda, slot->full, up);
   wait_on(cuda, cuda->stream, slot->full);
   copy(cuda, to, slot->at, bytes, cuda->stream), record(cuda, slot->empty, cuda->stream);
   slot->used = true;
 }
 
-/* ---- straight to their place ---- */
-
-/* Makes the kernel stream wait for this many copies. */
-static void arrive(const Cuda *cuda, int64_t copies) {
-  CudaLanes *lanes = cuda->lanes;
-  if (copies <= lanes->arrived) return;
-  wait_on(cuda, cuda->stream, lanes->arrival[(copies - 1) % ARRIVALS].over);
-  lanes->arrived = copies;
-}
-
-void rt_cuda_arrived(const Cuda *cuda, const void *at, int64_t bytes) {
-  CudaLanes *lanes = cuda->lanes;
-  CUdeviceptr from = (CUdeviceptr)(uintptr_t)at, to = from + (CUdeviceptr)bytes;
-  for (int64_t i = lanes ? lanes->uploads : 0; lanes && i-- > lanes->arrived;) {
-    const Arrival *arrival = &lanes->arrival[i % ARRIVALS];
-    if (arrival->at < to && from < arrival->at + (CUdeviceptr)arrival->bytes) arrive(cuda, i + 1);
-  }
-}
-
-void rt_cuda_all_arrived(const Cuda *cuda) {
-  if (cuda->lanes) arrive(cuda, cuda->lanes->uploads);
-}
-
-static bool goes_straight(const Cuda *cuda, CUdeviceptr to) {
-  const CudaLanes *lanes = cuda->lanes;
-  CUdeviceptr from = cuda->arena[RT_WEIGHTS];
-  return lanes->across_steps && !cuda->recording && to >= from && to < from + lanes->weights;
-}
-
-static void straight_up(const Cuda *cuda, CUdeviceptr to, const char *from, int64_t bytes) {
-  CudaLanes *lanes = cuda->lanes;
-  HostSpan there = {from, bytes, false};
-  arrive(cuda, lanes->uploads - ARRIVALS + 1);
-  Arrival *arrival = &lanes->arrival[lanes->uploads++ % ARRIVALS];
-  arrival->at = to, arrival->bytes = bytes;
-  CUstream lane = go_behind(cuda, LANE_UP, &there, 1);
-  record(cuda, arrival->ready, cuda->stream), wait_on(cuda, lane, arrival->ready);
-  copy(cuda, to, (CUdeviceptr)(uintptr_t)from, bytes, lane), record(cuda, arrival->over, lane);
-  note(cuda, LANE_UP, &there, 1);
+static void direct_up(const Cuda *cuda, CUdeviceptr to, CUdeviceptr from, int64_t bytes,
+                      CUstream up) {
+  record(cuda, cuda->lanes->computed, cuda->stream), wait_on(cuda, up, cuda->lanes->computed);
+  copy(cuda, to, from, bytes, up);
 }
 
 bool rt_cuda_has_lanes(const Cuda *cuda) { return cuda->lanes && cuda->lanes->on; }
 
-void rt_cuda_lanes_move(const Cuda *cuda, void *to, const void *from, int64_t bytes, bool up) {
+void rt_cuda_lanes_move(const Cuda *cuda, void *to, const void *from, int64_t bytes, rt_way way) {
   CUdeviceptr a = (CUdeviceptr)(uintptr_t)to, b = (CUdeviceptr)(uintptr_t)from;
-  if (up && goes_straight(cuda, a)) {
-    straight_up(cuda, a, from, bytes);
-    return;
-  }
-  if (!up) rt_cuda_arrived(cuda, from, bytes);
-  for (int64_t at = 0, n; at < bytes; at += n) {
+  rt_stream i = way == RT_WAY_DOWN ? RT_STREAM_DOWN : RT_STREAM_UP;
+  CUstream stream = begin_operation(cuda, i);
+  if (way == RT_WAY_DIRECT) direct_up(cuda, a, b, bytes, stream);
+  for (int64_t at = 0, n; way != RT_WAY_DIRECT && at < bytes; at += n) {
+    CUdeviceptr k = (CUdeviceptr)at;
     n = min_i64(bytes - at, cuda->lanes->bytes);
-    CUdeviceptr i = (CUdeviceptr)at;
-    if (up) piece_up(cuda, a + i, (char *)(uintptr_t)(b + i), n, !at);
-    else piece_down(cuda, (char *)(uintptr_t)(a + i), b + i, n, !at);
+    if (way == RT_WAY_UP) piece_up(cuda, a + k, b + k, n, stream);
+    else piece_down(cuda, a + k, b + k, n, stream);
   }
+  end_operation(cuda, i);
 }
 
 /* ---- what the host does ---- */
 
 void rt_cuda_lanes_copy(const Cuda *cuda, void *to, const void *from, int64_t bytes) {
-  HostSpan span[] = {{from, bytes, false}, {to, bytes, true}};
   CUdeviceptr a = (CUdeviceptr)(uintptr_t)to, b = (CUdeviceptr)(uintptr_t)from;
-  copy(cuda, a, b, bytes, go_behind(cuda, LANE_HOST, span, 2));
-  note(cuda, LANE_HOST, span, 2);
+  copy(cuda, a, b, bytes, begin_operation(cuda, RT_STREAM_HOST));
+  end_operation(cuda, RT_STREAM_HOST);
 }
 
 void rt_cuda_lanes_zero(const Cuda *cuda, void *to, int64_t bytes) {
-  HostSpan span = {to, bytes, true};
-  CUstream lane = go_behind(cuda, LANE_HOST, &span, 1);
-  CUresult e = cuda->api.cuMemsetD8Async((CUdeviceptr)(uintptr_t)to, 0, (size_t)bytes, lane);
+  CUstream stream = begin_operation(cuda, RT_STREAM_HOST);
+  CUresult e = cuda->api.cuMemsetD8Async((CUdeviceptr)(uintptr_t)to, 0, (size_t)bytes, stream);
   rt_cuda_must(cuda, e, "fill with zeros");
-  note(cuda, LANE_HOST, &span, 1);
+  end_operation(cuda, RT_STREAM_HOST);
 }
 
-void rt_cuda_lanes_call(const Cuda *cuda, void (*f)(void *), void *data, const HostSpan *span,
-                        int n) {
-  CUstream lane = go_behind(cuda, LANE_HOST, span, n);
-  rt_cuda_must(cuda, cuda->api.cuLaunchHostFunc(lane, f, data), "launch a kernel of the host");
-  note(cuda, LANE_HOST, span, n);
+void rt_cuda_lanes_call(const Cuda *cuda, void (*f)(void *), void *data) {
+  CUstream stream = begin_operation(cuda, RT_STREAM_HOST);
+  rt_cuda_must(cuda, cuda->api.cuLaunchHostFunc(stream, f, data), "launch a kernel of the host");
+  end_operation(cuda, RT_STREAM_HOST);
 }
 
 /* ---- entries ---- */
@@ -333,11 +238,10 @@ bool rt_cuda_lanes_across_steps(const Cuda *cuda) {
 }
 
 static void join(const Cuda *cuda) {
-  for (HostLaneKind l = 0; l < LANES; l++) {
-    const LaneQueue *queue = &cuda->lanes->lane[l];
-    if (queue->n) wait_on(cuda, cuda->stream, queue->touch[(queue->n - 1) % LANE_TOUCHES].over);
+  for (rt_stream i = RT_STREAM_DOWN; i < RT_STREAMS; i++) {
+    const CopyStream *stream = &cuda->lanes->stream[i];
+    if (stream->n) wait_on(cuda, cuda->stream, stream->over[(stream->n - 1) % cuda->lanes->events]);
   }
-  cuda->lanes->arrived = cuda->lanes->uploads;
 }
 
 void rt_cuda_lanes_drain(const Cuda *cuda) {
@@ -346,14 +250,15 @@ void rt_cuda_lanes_drain(const Cuda *cuda) {
   cuda->lanes->in_flight = false;
 }
 
-void rt_cuda_lanes_begin(const Cuda *cuda, bool on) {
+void rt_cuda_lanes_begin(const Cuda *cuda, const rt_entry *entry, bool on) {
   CudaLanes *lanes = cuda->lanes;
-  if (!on) rt_cuda_lanes_drain(cuda);
-  if (lanes) lanes->on = on;
+  if (!on || (lanes && lanes->entry != entry)) rt_cuda_lanes_drain(cuda);
+  if (lanes) lanes->on = on, lanes->entry = entry;
+  for (rt_stream i = 0; lanes && i < RT_STREAMS; i++) lanes->stream[i].started = lanes->stream[i].n;
   if (!rt_cuda_has_lanes(cuda) || lanes->in_flight) return;
-  for (HostLaneKind l = 0; l < LANES; l++) {
-    lanes->lane[l].n = 0;
-    memset(lanes->lane[l].behind, 0, sizeof lanes->lane[l].behind);
+  for (rt_stream i = 0; i < RT_STREAMS; i++) {
+    lanes->stream[i].n = lanes->stream[i].started = 0;
+    memset(lanes->stream[i].waited, 0, sizeof lanes->stream[i].waited);
   }
   for (int up = 0; up < 2; up++)
     for (int i = 0; i < lanes->slots[up]; i++) lanes->slot[up][i].used = false;

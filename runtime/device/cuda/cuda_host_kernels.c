@@ -1,11 +1,11 @@
 /* Kernels of the host in a program for a GPU: updates of host-resident states (`offload
    optimizer`), on workers of the rank's own processors.
 
-   Each is a host function on a stream of theirs (cuda_copy_streams.c): it runs when all earlier
-   operations on its bytes are done, and a graph that was recorded with it calls it again (CUDA
-   driver API, cuLaunchHostFunc). Its arguments are copied to memory that is kept permanently for
-   recorded calls, and until the call is over for others. Must not: call the driver from such a
-   function; allocate once the largest number of calls in flight is reached. */
+   Each is a host function on a stream of theirs (cuda_copy_streams.c): it runs when the operations
+   are done for which the program makes that stream wait, and a graph that was recorded with it
+   calls it again (CUDA driver API, cuLaunchHostFunc). Its arguments are copied to memory that is
+   kept permanently for recorded calls, and until the call is over for others. Must not: call the
+   driver from such a function; allocate once the largest number of calls in flight is reached. */
 #include "device_cuda.h"
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -25,8 +25,7 @@ typedef struct HostRuns {
 
 struct CudaBeside {
   Pool *pool;
-  int buffers;    /* of a kernel, at most */
-  HostSpan *span; /* of the one that is launched */
+  int buffers; /* of a kernel, at most */
   HostRuns once, recorded;
 };
 
@@ -41,12 +40,10 @@ bool rt_cuda_beside_open(Device *d, int threads, Fault *f) {
       most = program->kernels[i]->nbuffers;
   if (most < 0) return true;
   CudaBeside *beside = cuda->beside = rt_alloc(sizeof *beside);
-  beside->buffers = most, beside->span = rt_alloc(sizeof *beside->span * (size_t)(most + 1));
+  beside->buffers = most;
   beside->pool = rt_pool_start_among(threads, among, program->scratch, f);
   return beside->pool != NULL;
 }
-
-int rt_cuda_beside_buffers(const Cuda *cuda) { return cuda->beside ? cuda->beside->buffers : 0; }
 
 static void forget(HostRuns *runs) {
   for (int i = 0; i < runs->made; i++) free(runs->at[i]);
@@ -58,7 +55,6 @@ void rt_cuda_beside_close(Cuda *cuda) {
   if (!beside) return;
   if (beside->pool) rt_pool_stop(beside->pool);
   forget(&beside->once), forget(&beside->recorded);
-  free(beside->span);
   free(beside);
   cuda->beside = NULL;
 }
@@ -109,10 +105,8 @@ void rt_cuda_launch_beside(const Cuda *cuda, const rt_kernel *kernel, void *cons
     run_timed(cuda, host_run, trace);
     return;
   }
-  for (int i = 0; i < kernel->nbuffers; i++)
-    beside->span[i] = (HostSpan){buffers[i], kernel->spans[i], i >= kernel->operands};
   if (rt_cuda_has_lanes(cuda)) {
-    rt_cuda_lanes_call(cuda, run, host_run, beside->span, kernel->nbuffers);
+    rt_cuda_lanes_call(cuda, run, host_run);
     return;
   }
   rt_cuda_must(cuda, cuda->api.cuLaunchHostFunc(cuda->stream, run, host_run),

@@ -194,11 +194,7 @@ static double launch_timed(const Cuda *cuda, const Loaded *loaded, int i, CUresu
 
 void rt_cuda_launch(Cuda *cuda, const rt_kernel *kernel, void *const *buffers, Trace *trace) {
   const Loaded *l = loaded(cuda, kernel);
-  for (int i = 0; i < kernel->nbuffers; i++) {
-    cuda->arguments[i] = (void *)&buffers[i];
-    if (kernel->spans) rt_cuda_arrived(cuda, buffers[i], kernel->spans[i]);
-  }
-  if (!kernel->spans) rt_cuda_all_arrived(cuda);
+  for (int i = 0; i < kernel->nbuffers; i++) cuda->arguments[i] = (void *)&buffers[i];
   for (int i = 0; i < l->taken->phases; i++) {
     CUresult e;
     if (trace) rt_trace_timed(trace, kernel, i, launch_timed(cuda, l, i, &e));

@@ -147,8 +147,7 @@ static bool start(Device *d, const DeviceOptions *options, Fault *f) {
   if (!make_counters(cuda, program, f) || !rt_cuda_ahead_open(cuda, program, f)) return false;
   if (!rt_cuda_kernels_open(cuda, program, f) || !rt_cuda_beside_open(d, options->threads, f))
     return false;
-  if (!rt_cuda_lanes_open(cuda, program, rt_cuda_beside_buffers(cuda), options->check, f))
-    return false;
+  if (!rt_cuda_lanes_open(cuda, program, options->check, f)) return false;
   for (int i = 0; i < program->ntensors; i++)
     if (host_writes(d, &program->tensors[i])) d->state[i] = WRITTEN;
   /* Optimizer states begin at zero; device memory is as others left it. */
@@ -228,14 +227,18 @@ static void copy(Device *d, void *to, const void *from, int64_t bytes) {
     rt_cuda_lanes_copy(cuda, to, from, bytes);
     return;
   }
-  rt_cuda_arrived(cuda, from, bytes), rt_cuda_arrived(cuda, to, bytes);
   rt_cuda_copy(cuda, at(to), at(from), bytes, "copy");
 }
 
-static void move_between(Device *d, void *to, const void *from, int64_t bytes, bool up) {
+static void move_between(Device *d, void *to, const void *from, int64_t bytes, rt_way way) {
   Cuda *cuda = d->inside;
-  if (rt_cuda_has_lanes(cuda)) rt_cuda_lanes_move(cuda, to, from, bytes, up);
+  if (rt_cuda_has_lanes(cuda)) rt_cuda_lanes_move(cuda, to, from, bytes, way);
   else rt_cuda_copy(cuda, at(to), at(from), bytes, "copy");
+}
+
+static void after(Device *d, rt_stream stream, rt_stream other, int64_t number, bool since_start) {
+  const Cuda *cuda = d->inside;
+  if (rt_cuda_has_lanes(cuda)) rt_cuda_lanes_after(cuda, stream, other, number, since_start);
 }
 
 static void zero(Device *d, void *to, int64_t bytes) {
@@ -249,7 +252,6 @@ static void zero(Device *d, void *to, int64_t bytes) {
     rt_cuda_wait(cuda), memset(to, 0, (size_t)bytes);
     return;
   }
-  rt_cuda_arrived(cuda, to, bytes);
   CUresult e = words ? cuda->api.cuMemsetD32Async(at(to), 0, (size_t)bytes / 4, cuda->stream)
                      : cuda->api.cuMemsetD8Async(at(to), 0, (size_t)bytes, cuda->stream);
   rt_cuda_must(cuda, e, "fill with zeros");
@@ -303,19 +305,10 @@ static bool is_end(const Device *d, const rt_collective *collective) {
   return g->n == 1 || (rt_is_hop(collective->kind) && rt_hop_peer(collective, g) < 0);
 }
 
-/* Whole buffers: more than what a row touches. */
-static void sees_arrivals(const Device *d, const rt_collective *collective, const void *send,
-                          void *receive) {
-  int64_t bytes = collective->count * rt_elem_bytes(collective->elem),
-          all = bytes * d->comm->group[collective->axis].n;
-  rt_cuda_arrived(d->inside, send, all), rt_cuda_arrived(d->inside, receive, all);
-}
-
 /* Over an axis of one rank, through the host, or timed: done when this returns, or on the stream of
    the kernels. */
 static bool collects_here(Device *d, const rt_collective *collective, const void *send,
                           void *receive, void *work) {
-  sees_arrivals(d, collective, send, receive);
   Cuda *cuda = d->inside;
   if (is_end(d, collective)) {
     if (send != receive)
@@ -398,7 +391,7 @@ static char *span(const Device *d, const rt_tensor *tensor, int64_t from, int64_
 
 static void call_entry(Device *d, Cuda *cuda, const rt_entry *entry) {
   if (cuda->nccl) rt_nccl_begin(cuda->nccl, cuda->stream);
-  rt_cuda_lanes_begin(cuda, !cuda->waits && !d->trace && !cuda->pageable);
+  rt_cuda_lanes_begin(cuda, entry, !cuda->waits && !d->trace && !cuda->pageable);
   rt_cuda_waited_begin(cuda);
   rt_cuda_flights_begin(d);
   entry->run(&d->ctx);
@@ -556,6 +549,7 @@ const DeviceCalls rt_device_gpu = {.start = start,
                                    .launch = launch,
                                    .copy = copy,
                                    .move = move_between,
+                                   .after = after,
                                    .zero = zero,
                                    .counter = counter,
                                    .collect = collect,

@@ -29,12 +29,6 @@ typedef struct CudaAhead CudaAhead;     /* cuda_inputs.c */
 typedef struct CudaBeside CudaBeside;   /* cuda_host_kernels.c */
 typedef struct CudaLanes CudaLanes;     /* cuda_copy_streams.c */
 
-typedef struct HostSpan { /* of the host's memory, pinned */
-  const char *from;
-  int64_t bytes;
-  bool written;
-} HostSpan;
-
 typedef struct HostPages { /* memory of the host that the GPU reads and writes */
   void *at;
   int64_t bytes;
@@ -103,32 +97,29 @@ bool rt_cuda_ahead_open(Cuda *cuda, const rt_program *p, Fault *f);
 void rt_cuda_ahead_close(Cuda *cuda);
 /* Kernels of the host (cuda_host_kernels.c). */
 bool rt_cuda_beside_open(Device *d, int threads, Fault *f);
-int rt_cuda_beside_buffers(const Cuda *cuda); /* of one of them, at most */
 void rt_cuda_beside_close(Cuda *cuda);
 void rt_cuda_launch_beside(const Cuda *cuda, const rt_kernel *kernel, void *const *buffers,
                            Trace *trace);
 /* Copies between host and device, and other operations on host memory, concurrent with the kernels
    of the GPU (cuda_copy_streams.c). Around an entry; on: not if each launch is waited for, or
    timed. */
-bool rt_cuda_lanes_open(Cuda *cuda, const rt_program *program, int spans, bool checks, Fault *f);
+bool rt_cuda_lanes_open(Cuda *cuda, const rt_program *program, bool checks, Fault *f);
 void rt_cuda_lanes_close(Cuda *cuda);
-void rt_cuda_lanes_begin(const Cuda *cuda, bool on);
+void rt_cuda_lanes_begin(const Cuda *cuda, const rt_entry *entry, bool on);
 void rt_cuda_lanes_end(const Cuda *cuda);
 /* Do entries leave copies and host kernels under way? */
 bool rt_cuda_lanes_across_steps(const Cuda *cuda);
 /* Called before anything but an entry touches memory of the lanes: makes the kernel stream wait for
    them. */
 void rt_cuda_lanes_drain(const Cuda *cuda);
-/* Called before the kernel stream touches parameters: makes it wait for copies to these bytes. */
-void rt_cuda_arrived(const Cuda *cuda, const void *at, int64_t bytes);
-void rt_cuda_all_arrived(const Cuda *cuda);
 bool rt_cuda_has_lanes(const Cuda *cuda); /* in this entry; else the next ones must not be called */
-void rt_cuda_lanes_move(const Cuda *cuda, void *to, const void *from, int64_t bytes, bool up);
+void rt_cuda_lanes_move(const Cuda *cuda, void *to, const void *from, int64_t bytes, rt_way way);
+void rt_cuda_lanes_after(const Cuda *cuda, rt_stream stream, rt_stream other, int64_t number,
+                         bool since_start);
 void rt_cuda_lanes_copy(const Cuda *cuda, void *to, const void *from,
                         int64_t bytes); /* of the host */
 void rt_cuda_lanes_zero(const Cuda *cuda, void *to, int64_t bytes);
-void rt_cuda_lanes_call(const Cuda *cuda, void (*f)(void *), void *data, const HostSpan *span,
-                        int n);
+void rt_cuda_lanes_call(const Cuda *cuda, void (*f)(void *), void *data);
 /* How long the kernels' stream waits (cuda_stall.c): around each time that it does; each run. */
 void rt_cuda_waited_open(Cuda *cuda, const rt_program *p);
 void rt_cuda_waited_close(Cuda *cuda);
