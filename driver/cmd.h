@@ -39,12 +39,14 @@ typedef struct Cli {
   Ctx *c;
   const char *value[OPT_COUNT]; /* "" for an option without argument; NULL: not given */
   Strings dims, sets;           /* -D, --set */
+  Strings fixes;                /* --fix */
   Strings operands;
   DiagFormat format;
   bool colour;                    /* of stderr */
   const struct Change *chosen;    /* for what the plan leaves open (driver/fit); NULL: nothing */
   const struct LowerFacts *facts; /* about the file that was lowered */
   struct LayoutDrawings *layouts; /* wanted of the file that is lowered; NULL: none */
+  const char *written;            /* a plan that FILE does not have; NULL: none */
   bool planning;                  /* nothing is compiled */
   bool here;                      /* all ranks will run on this machine */
   double noise; /* in what a step adds up, of each operand; 0: none (passes/math/noise.h) */

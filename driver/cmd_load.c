@@ -53,7 +53,7 @@ Module *load_shard(Cli *o, const char *path, LowerFacts *facts) {
   LowerOptions lower = {.path = path, .model = o->value[OPT_MODEL], .train = o->value[OPT_TRAIN]};
   *facts = (LowerFacts){0};
   lower.facts = facts, lower.layouts = o->layouts;
-  lower.plan = o->value[OPT_PLAN];
+  lower.plan = o->value[OPT_PLAN], lower.written = o->written;
   lower.dims = o->dims.at, lower.ndims = o->dims.n;
   lower.sets = o->sets.at, lower.nsets = o->sets.n;
   return lower_program(o->c, &lower);

@@ -92,7 +92,7 @@ static Exit unknown_option(Cli *o, const Command *cmd, const char *text, size_t 
 }
 
 static Exit store(Cli *o, const Command *cmd, int id, const char *value) {
-  Strings *list = id == OPT_DIM ? &o->dims : &o->sets;
+  Strings *list = id == OPT_DIM ? &o->dims : id == OPT_FIX ? &o->fixes : &o->sets;
   if (!(options[id].commands & cmd->mask))
     return cli_usage("`shardc %s` has no option `--%s`", cmd->name, options[id].name);
   if (!options[id].repeat && o->value[id] && options[id].argument && strcmp(o->value[id], value))

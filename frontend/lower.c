@@ -267,6 +267,7 @@ static LowerFacts plan_facts(const Decl *plan) {
 Module *lower_program(Ctx *c, const LowerOptions *options) {
   Choice choice;
   World *w = world_load(c, options->path);
+  if (w && options->written) world_add(w, options->written, options->path);
   if (!w || bad_item(w) || diag_errors(c->diag) || !choose_program(w, options, &choice))
     return NULL;
   if (!choice.train) no_train(w, &choice);

@@ -26,7 +26,8 @@ typedef struct LayoutDrawings {
 } LayoutDrawings;
 
 typedef struct LowerOptions {
-  const char *path; /* FILE */
+  const char *path;    /* FILE */
+  const char *written; /* one more block, as if FILE ended with it; NULL: none */
   const char *model, *train,
       *plan;               /* names given on the command line, NULL: by the rules of the language */
   const char *const *dims; /* "Embed=64": sizes given on the command line, the last one wins */
@@ -80,6 +81,15 @@ typedef struct CheckResult {
 /* Names of the plans of FILE itself, in order, separated by commas; "" if there are none. NULL:
    FILE cannot be read, or has mistakes. */
 const char *program_plans(Ctx *c, const char *path);
+
+/* The text of a plan that FILE or a file that it uses has: its model and the text after the word
+   `on`, "" if it names none, and its lines except those that begin with one of `without`, "on,
+   mesh", each with its end. False: there is no such plan. */
+typedef struct PlanText {
+  const char *model, *on, *rest;
+} PlanText;
+bool program_plan_text(Ctx *c, const char *path, const char *plan, const char *without,
+                       PlanText *out);
 
 /* All models, variants, layers, train, plan, machine and weights blocks of FILE. False: FILE cannot
    be read. Mistakes are in the diagnostics. `out` may be NULL. */

@@ -2,6 +2,7 @@
    files are read, and checked where FILE builds on them. */
 #include "lower_build.h"
 #include "frontend/settings/settings.h"
+#include "ir/word_patterns.h"
 #include <string.h>
 
 static bool own(const World *w, const Decl *decl) { return decl->span.file == w->top; }
@@ -271,6 +272,23 @@ const char *program_plans(Ctx *c, const char *path) {
     if (own(w, decl))
       names = arena_printf(c->arena, "%s%s%s", names, *names ? "," : "", decl->name);
   return names;
+}
+
+bool program_plan_text(Ctx *c, const char *path, const char *plan, const char *without,
+                       PlanText *out) {
+  World *w = world_load(c, path);
+  const Decl *decl = w ? world_find(w, SPACE_PLAN, intern(c->names, plan), false) : NULL;
+  *out = (PlanText){"", "", ""};
+  if (!decl || !decl->item->block || diag_errors(c->diag)) return false;
+  if (decl->item->base.text) out->model = decl->item->base.text;
+  for (uint32_t i = 0; i < decl->item->block->settings.n; i++) {
+    const AstSetting *line = decl->item->block->settings.at[i];
+    const char *word = line->path->text, *text = span_text(c, line->span);
+    const char *values = text + strlen(word);
+    if (!strcmp(word, "on")) out->on = values + strspn(values, " \t");
+    if (!text_lists(without, word)) out->rest = arena_printf(c->arena, "%s  %s\n", out->rest, text);
+  }
+  return true;
 }
 
 bool check_program(Ctx *c, const char *path, CheckResult *out) {

@@ -94,9 +94,16 @@ static void keep_inputs(Module *m, const char *value) {
   vec_push(m->arena, m->recompute, line);
 }
 
+enum { CUT_DIM = sizeof "dim." - 1 };
+
+/* Does the command line give it: a size of a dim, or a whole plan? */
+static bool is_given(const char *key) {
+  return !strcmp(key, "written") || !strncmp(key, "dim.", CUT_DIM);
+}
+
 /* Does `--set` give the line? */
 static bool is_set(const char *key) {
-  if (!strcmp(key, "train.save.async")) return true;
+  if (!strcmp(key, "train.save.async") || !strcmp(key, "train.batch")) return true;
   return !strncmp(key, "plan.", 5) && strncmp(key, "plan.recompute", 14) != 0 &&
          strncmp(key, "plan.offload", 12) != 0;
 }
@@ -118,10 +125,24 @@ void change_choose(Cli *o, Module *m, const Change *change) {
   for (uint32_t i = 0; i < change->n; i++) set_line(m, &change->line[i]);
 }
 
-/* o with the lines of the change that `--set` gives, in a context of its own. */
+/* The plan is the last item of the text: `plan NAME for ..`. */
+static void give(Cli *one, const PlanLine *line) {
+  Arena *arena = one->c->arena;
+  if (line->key[CUT_DIM - 1] == '.') {
+    vec_push(arena, one->dims, arena_printf(arena, "%s=%s", line->key + CUT_DIM, line->value));
+    return;
+  }
+  const char *name = line->value + strlen("plan ");
+  one->written = line->value, one->value[OPT_PLAN] = arena_strndup(arena, name, strcspn(name, " "));
+}
+
+/* o with the lines of the change that the command line gives, in a context of its own. */
 static Cli changed(const Cli *o, const Change *all) {
   Cli one = cli_again(o);
-  one.sets = (Strings){0};
+  one.sets = one.dims = (Strings){0};
+  for (uint32_t i = 0; i < o->dims.n; i++) vec_push(one.c->arena, one.dims, o->dims.at[i]);
+  for (uint32_t i = 0; i < all->n; i++)
+    if (is_given(all->line[i].key)) give(&one, &all->line[i]);
   one.value[OPT_TARGET] = fit_target(o);
   for (uint32_t i = 0; i < o->sets.n; i++) vec_push(one.c->arena, one.sets, o->sets.at[i]);
   for (uint32_t i = 0; i < all->n; i++)
@@ -134,7 +155,8 @@ static Cli changed(const Cli *o, const Change *all) {
 static Change without_sets(const Change *all) {
   Change rest = {0};
   for (uint32_t i = 0; i < all->n; i++)
-    if (!is_set(all->line[i].key)) rest.line[rest.n++] = all->line[i];
+    if (!is_set(all->line[i].key) && !is_given(all->line[i].key))
+      rest.line[rest.n++] = all->line[i];
   return rest;
 }
 

@@ -37,8 +37,7 @@ static const char *zero_axes(const Module *m) {
 
 static int last_stage(const Module *m) { return train_freezes(m) ? 1 : LAST_STAGE; }
 
-/* The stacks of the model that are not nested in another one: "dec.*, enc.*". */
-static const char *stack_paths(const Module *m) {
+const char *stack_paths(const Module *m) {
   const char *text = "";
   for (uint32_t i = 0; i < m->globals.n; i++) {
     const Global *global = m->globals.at[i];

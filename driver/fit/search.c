@@ -8,6 +8,8 @@
 #include "ir/plan/module_settings.h"
 #include "ir/shape/placement.h"
 #include "ir/word_patterns.h"
+#include <limits.h>
+#include <malloc.h>
 
 /* ---- one try ---- */
 
@@ -38,6 +40,12 @@ static void judge_nodes(const ChangeSearch *search, const Programs *programs, Co
                               m->mesh.at[order[i]].name);
 }
 
+static void judge_seconds(const Programs *programs, Cost *cost) {
+  StepTime time = plan_step(programs->at, programs->n, ir_main_entry(programs->at[0])).time;
+  cost->seconds = time.total, cost->computes = time.compute;
+  for (int i = 0; i < MAX_MESH; i++) cost->waits += time.exposed[i];
+}
+
 Cost search_cost(const ChangeSearch *search, const Programs *programs) {
   Cost cost = cost_of(fit_largest(programs));
   cost.makespan = stages_makespan(programs->at, programs->n);
@@ -45,8 +53,7 @@ Cost search_cost(const ChangeSearch *search, const Programs *programs) {
     Cost class = cost_of(programs->at[i]);
     if (class.host > cost.host) cost.host = class.host, cost.moved = class.moved;
   }
-  if (search->by == BY_SECONDS || search->by == BY_FREED)
-    cost.seconds = plan_step(programs->at, programs->n, ir_main_entry(programs->at[0])).time.total;
+  if (search->by == BY_SECONDS || search->by == BY_FREED) judge_seconds(programs, &cost);
   if (search->by == BY_NODES) judge_nodes(search, programs, &cost);
   if (search->forecasts)
     cost.forecast =
@@ -107,6 +114,7 @@ bool search_better(const ChangeSearch *search, const Try *one, const Try *than) 
 /* ---- all of them ---- */
 
 ChangeSearch search_new(const Cli *o, const Module *m, Objective by) {
+  mallopt(M_TRIM_THRESHOLD, INT_MAX), mallopt(M_TOP_PAD, 1 << 26); /* the next try needs it again */
   Machine machine = plan_machine(m);
   return (ChangeSearch){.o = o,
                         .m = m,

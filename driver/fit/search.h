@@ -19,7 +19,8 @@ typedef struct PlanLine { /* plan.zero, "3" */
 enum { MOST_LINES = 16 };
 /* A key without a line stays as it is in the plan, or as it was chosen (Cli.chosen). Keys are those
    of `--set`, then lines that --set does not give (plan.recompute: one more; plan.offload;
-   made.stage_layers), and `mesh`: the order of its axes. */
+   made.stage_layers), `mesh`: the order of its axes, dim.NAME: a size, and `written`: the text of a
+   plan that the file does not have. */
 typedef struct Change {
   uint32_t n;
   PlanLine line[MOST_LINES];
@@ -46,6 +47,7 @@ typedef struct Cost { /* of a rank, or of the class that has the most */
   Budget need;
   double elements, bytes; /* that it sends in a step, over all axes */
   double seconds;         /* the bound of its step, if it is asked for; 0: not known */
+  double computes, waits; /* of these: arithmetic alone; messages that kernels wait for */
   double moved;           /* bytes between its device and the host in a step */
   int64_t host;           /* bytes of the host's memory, with what is pinned for the runtime */
   double makespan;        /* of the table of its stages, in FLOP; 0: it has none */
@@ -126,6 +128,8 @@ bool search_run(ChangeSearch *search, unsigned generators);
 int64_t rank_share(const Module *m);     /* samples of a rank */
 int64_t rank_micro(const Module *m);     /* .. of a micro-batch */
 const char *batch_axes(const Module *m); /* "data, node": those that cut Batch */
+/* The stacks of the model that are not nested in another one: "dec.*, enc.*". */
+const char *stack_paths(const Module *m);
 
 /* ---- the lines `offload`: offload_units.c ---- */
 

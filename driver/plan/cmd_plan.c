@@ -4,6 +4,7 @@
    traffic of its links. Ranks of a class run one program, so the command takes as long for a
    thousand ranks as for two. */
 #include "plan_report.h"
+#include "plan_search.h"
 #include "driver/layout/layout_drawing.h"
 #include "ir/cost/count.h"
 #include "ir/shape/placement.h"
@@ -168,7 +169,11 @@ Exit cmd_plan(Cli *o) {
   const char *names = o->value[OPT_PLAN], *page = o->value[OPT_HTML];
   if ((o->value[OPT_JSON] != NULL) + to_stdout(page) + to_stdout(o->value[OPT_SVG]) > 1)
     return cli_usage("one of `--json`, `--html -` and `--svg -`: each writes to stdout");
+  Exit options = check_search_options(o);
+  if (options != EXIT_FINE) return options;
   FileKind kind = file_kind(o->c, o->operands.at[0]); /* reads standard input for all plans */
+  if (o->value[OPT_SEARCH] && kind == FILE_SHARD) return plan_search(o);
+  if (o->value[OPT_SEARCH]) return cli_usage("`--search` wants a model file, not a dump");
   if (!names) names = kind == FILE_IR ? "" : program_plans(o->c, o->operands.at[0]);
   if (!names) return cli_report(o, EXIT_ENVIRONMENT);
   if (o->value[OPT_SVG] && strchr(names, ','))

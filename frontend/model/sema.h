@@ -76,6 +76,7 @@ typedef struct World {
   bool said_library; /* that `use "std"` is missing */
 } World;
 
+void world_add(World *w, const char *text, const char *from); /* a text as if `from` used it */
 World *world_load(Ctx *c,
                   const char *path); /* NULL: FILE cannot be read; other mistakes are in c->diag */
 const Decl *world_find(const World *w, Space s, Str name, bool std_only);

@@ -1,0 +1,42 @@
+/* The best plans of a space (plan_space.h), with a certificate: branch and bound. The plan with the
+   smallest lower bound (bound.h) is next: its bound is made sharper first, then it is compiled. The
+   search ends when no bound is below the best plan that fits by more than the wanted gap, or when
+   as many plans were compiled as are allowed; the smallest bound of those that were not compiled
+   says how much faster any of them could be. The order depends on nothing but the input. */
+#ifndef SHARDC_BEST_H
+#define SHARDC_BEST_H
+#include "bound.h"
+
+typedef enum Outcome { PLAN_FITS, PLAN_LARGE, PLAN_REFUSED } Outcome;
+
+typedef struct FoundPlan { /* a plan that was compiled */
+  SpacePlan plan;
+  Cost cost;
+  Bound bound;
+  Outcome outcome;
+} FoundPlan;
+typedef VEC(FoundPlan) FoundPlans;
+
+typedef struct BestWanted {
+  bool memory;   /* the fewest bytes; else the shortest step */
+  bool all;      /* compile every plan */
+  double gap;    /* 0.02: what the best one may miss */
+  uint32_t most; /* plans compiled */
+} BestWanted;
+
+typedef struct BestPlans {
+  PlanSpace space;
+  ChangeSearch search;
+  PlanBounds bounds;
+  BestWanted wanted;
+  FoundPlans found;                 /* those that were compiled, the best first */
+  uint32_t fitting, refused, large; /* of these; `large` by their bounds as well */
+  double floor; /* of what was not compiled; INFINITY: everything was, or is too large */
+  double least; /* the smallest bound in bytes */
+} BestPlans;
+
+/* False: no bounds, because the model on one rank cannot be compiled. */
+bool best_find(BestPlans *best);
+double best_value(const BestPlans *best, const Cost *cost);
+double best_gap(const BestPlans *best); /* by how much another plan may be better, at most: 0.013 */
+#endif

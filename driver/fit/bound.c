@@ -1,0 +1,236 @@
+/* Lower bounds of plans (bound.h). Must not: judge. */
+#include "bound.h"
+#include "fit.h"
+#include "ir/plan/module_settings.h"
+
+static const double SLACK = 0.998; /* what rounding and sharing of buffers may save */
+enum { UPDATE_FLOP = 40 };         /* of a parameter, at most */
+
+/* ---- small programs ---- */
+
+/* A plan of one copy of the model, its pipeline aside. */
+static SpacePlan copy_of(const SpacePlan *plan) {
+  SpacePlan copy = *plan;
+  int32_t *at = copy.at;
+  at[FIELD_DATA] = at[FIELD_REPLICA] = at[FIELD_PIPE] = 1;
+  at[FIELD_ZERO] = at[FIELD_OVER] = at[FIELD_FULL] = at[FIELD_PIPELINE] = at[FIELD_OFFLOAD] = 0;
+  at[FIELD_ORDER] = 0;
+  return copy;
+}
+
+static bool measure(PlanBounds *bounds, const SpacePlan *copy, int layers, int batch, Cost *out) {
+  const PlanSpace *space = bounds->space;
+  Arena *arena = space->o->c->arena;
+  Change change = space_change(space, copy);
+  change = change_with(arena, change, "train.batch", "%d", batch);
+  if (layers && *space->layers)
+    change = change_with(arena, change, arena_printf(arena, "dim.%s", space->layers), "%d", layers);
+  Try one = search_try(bounds->search, change);
+  bounds->compiled++, *out = one.cost;
+  return one.made;
+}
+
+/* `wide` has a layer more, `long_` a micro-batch more, `most` both. */
+static bool measure_whole(PlanBounds *bounds, int keep, LayerCost *out) {
+  SpacePlan one = {.at = {1, 1, 1, 1, 1}};
+  Cost small, wide, longer, most, pairs;
+  one.at[FIELD_MICRO] = 1, one.at[FIELD_RECOMPUTE] = keep;
+  one.at[FIELD_OVERLAP] = 0;
+  if (!measure(bounds, &one, 2, 2, &small) || !measure(bounds, &one, 2, 3, &longer)) return false;
+  *out = (LayerCost){.outside = longer.computes - small.computes};
+  one.at[FIELD_MICRO] = 2;
+  if (!measure(bounds, &one, 2, 4, &pairs)) return false;
+  one.at[FIELD_MICRO] = 1;
+  out->working = (double)(pairs.need.working - small.need.working);
+  if (!*bounds->space->layers) return true;
+  if (!measure(bounds, &one, 3, 2, &wide) || !measure(bounds, &one, 3, 3, &most)) return false;
+  out->computes = most.computes - longer.computes - (wide.computes - small.computes);
+  out->saved = (double)(wide.need.saved - small.need.saved);
+  out->outside -= 2 * out->computes;
+  bounds->of_layers = (double)(wide.need.weights - small.need.weights);
+  return true;
+}
+
+bool bounds_open(const PlanSpace *space, const ChangeSearch *search, PlanBounds *out) {
+  SpacePlan one = {.at = {1, 1, 1, 1, 1}};
+  Cost all;
+  *out = (PlanBounds){.space = space, .search = search};
+  one.at[FIELD_MICRO] = 1;
+  if (!measure(out, &one, 0, 2, &all)) return false;
+  double held = (double)all.need.weights;
+  out->gradients = (double)all.need.gradients;
+  for (uint32_t i = 0; i < space->m->globals.n; i++) {
+    const Global *global = space->m->globals.at[i];
+    if (global->kind == GLOBAL_PARAM && !global->frozen)
+      out->parameters += (double)type_count(&global->type);
+  }
+  bool half = !strcmp(plan_precision(space->m), "bf16") || !strcmp(plan_precision(space->m), "f16");
+  bool bytes = plan_int8_gradients(space->m) || plan_int8_weights(space->m);
+  out->wire = bytes ? 1 : half ? 2 : 4;
+  out->weights = (half ? 2 : 4) * out->parameters; /* one rank alone has no copy to compute with */
+  out->optimizer = held + (double)all.need.optimizer - out->weights;
+  if (!measure_whole(out, KEEP_ALL, &out->whole[0])) return false;
+  out->whole[1] = out->whole[0];
+  if (*space->stack && !measure_whole(out, KEEP_INPUT, &out->whole[1])) return false;
+  out->of_layers *= out->parameters / held;
+  return true;
+}
+
+static bool same_split(const SplitCost *split, const SpacePlan *plan) {
+  return split->tensor == plan->at[FIELD_TENSOR] && split->context == plan->at[FIELD_CONTEXT] &&
+         split->sequence == plan->at[FIELD_SEQUENCE] &&
+         split->recompute == plan->at[FIELD_RECOMPUTE];
+}
+
+/* That of the plan's micro-batch; if it is not known, of a larger one: for a sample it is no longer
+   waited then. */
+static const SplitCost *split_of(const PlanBounds *bounds, const SpacePlan *plan) {
+  const SplitCost *best = NULL;
+  int micro = plan->at[FIELD_MICRO];
+  for (uint32_t i = 0; i < bounds->splits.n; i++) {
+    const SplitCost *split = &bounds->splits.at[i];
+    if (same_split(split, plan) && split->micro >= micro && (!best || split->micro < best->micro))
+      best = split;
+  }
+  return best;
+}
+
+/* The largest micro-batch of a plan with this split of which not even saved values are too many. */
+static int largest_micro(const PlanBounds *bounds, const SpacePlan *plan) {
+  const LayerCost *whole = &bounds->whole[plan->at[FIELD_RECOMPUTE] != KEEP_ALL];
+  double sample = (whole->saved * (double)bounds->space->layer_count + whole->working) /
+                  plan->at[FIELD_TENSOR] / plan->at[FIELD_CONTEXT];
+  int64_t most = bounds->space->batch * plan->at[FIELD_TENSOR] * plan->at[FIELD_CONTEXT] /
+                 bounds->space->ranks;
+  if (most < plan->at[FIELD_MICRO]) most = plan->at[FIELD_MICRO];
+  if (sample * (double)most > (double)bounds->search->device)
+    most = (int64_t)((double)bounds->search->device / sample);
+  return most > plan->at[FIELD_MICRO] ? (int)most : plan->at[FIELD_MICRO];
+}
+
+static bool measure_split(PlanBounds *bounds, const SpacePlan *plan, SplitCost *split) {
+  SpacePlan copy = copy_of(plan);
+  Cost small, wide;
+  int micro = split->micro;
+  copy.at[FIELD_OVERLAP] = bounds->space->machine.gpus, copy.at[FIELD_MICRO] = micro;
+  if (!measure(bounds, &copy, 2, 2 * micro, &small) || !measure(bounds, &copy, 3, 2 * micro, &wide))
+    return false;
+  double update = UPDATE_FLOP * bounds->of_layers / split->tensor / bounds->space->machine.flops;
+  double saved = (double)(wide.need.saved - small.need.saved),
+         working = (double)(wide.need.working - small.need.working);
+  split->cost.computes = (wide.computes - small.computes - update) / 2 / micro;
+  split->cost.waits = (wide.waits - small.waits) / 2 / micro;
+  split->cost.saved = saved / micro, split->cost.worked = working / micro;
+  split->cost.working = ((double)small.need.working - 2 * working) / micro;
+  return true;
+}
+
+bool bounds_refine(PlanBounds *bounds, const SpacePlan *plan) {
+  const SplitCost *now = split_of(bounds, plan);
+  bool whole = plan->at[FIELD_TENSOR] * plan->at[FIELD_CONTEXT] == 1; /* that is known already */
+  if (whole || !*bounds->space->layers || (now && now->micro == plan->at[FIELD_MICRO]))
+    return false;
+  SplitCost split = {.tensor = plan->at[FIELD_TENSOR],
+                     .context = plan->at[FIELD_CONTEXT],
+                     .sequence = plan->at[FIELD_SEQUENCE],
+                     .recompute = plan->at[FIELD_RECOMPUTE],
+                     .micro = now ? plan->at[FIELD_MICRO] : largest_micro(bounds, plan)};
+  split.known = measure_split(bounds, plan, &split);
+  vec_push(bounds->space->o->c->arena, bounds->splits, split);
+  return split.known;
+}
+
+/* ---- a plan ---- */
+
+static double larger(double a, double b) { return a > b ? a : b; }
+
+static int64_t parts_of(const PlanSpace *space, const SpacePlan *plan) {
+  return space->batch / plan->at[FIELD_DATA] / plan->at[FIELD_REPLICA] / plan->at[FIELD_MICRO];
+}
+
+/* The cost of a layer for a sample. */
+static LayerCost layer_cost(const PlanBounds *bounds, const SpacePlan *plan) {
+  LayerCost cost = bounds->whole[plan->at[FIELD_RECOMPUTE] != KEEP_ALL];
+  double ways = (double)plan->at[FIELD_TENSOR] * plan->at[FIELD_CONTEXT];
+  const SplitCost *split = split_of(bounds, plan);
+  cost.computes /= ways, cost.saved /= ways, cost.outside /= ways;
+  cost.working /= ways;
+  if (!split || !split->known) return cost;
+  cost.computes = larger(cost.computes, split->cost.computes);
+  cost.saved = larger(cost.saved, split->cost.saved), cost.waits = split->cost.waits;
+  cost.worked = split->cost.worked, cost.working = split->cost.working;
+  return cost;
+}
+
+/* Turns of other stages in which a stage waits, in turns of its own micro-batch. */
+static double bubble_of(const PlanSpace *space, const SpacePlan *plan) {
+  int stages = plan->at[FIELD_PIPE], schedule = plan->at[FIELD_PIPELINE];
+  double forward = plan->at[FIELD_RECOMPUTE] ? 0.2 : 0.25; /* of a turn, at least */
+  if (space->layer_count % stages) return 0;
+  if (schedule == 1) return stages - 1;
+  return (stages - 1) * (schedule <= 3 ? forward : 1.0 / (schedule - 2));
+}
+
+/* Messages of ZeRO over its first axis. */
+static double data_seconds(const PlanBounds *bounds, const SpacePlan *plan) {
+  const int32_t *at = plan->at;
+  int axis[SPACE_AXES];
+  MeshAxis storage[SPACE_AXES];
+  Module mesh = space_mesh(bounds->space, plan, storage, axis);
+  if (axis[FIELD_DATA] < 0) return 0;
+  double held =
+      (double)at[FIELD_TENSOR] * at[FIELD_PIPE] * (at[FIELD_OVER] ? at[FIELD_CONTEXT] : 1);
+  double parts = (double)parts_of(bounds->space, plan), all = bounds->parameters / held;
+  double layers = bounds->of_layers * (double)bounds->space->layer_count / held;
+  double grads = at[FIELD_FULL] ? 1 : parts;
+  double sent = at[FIELD_ZERO] < 2    ? 2 * all
+                : at[FIELD_ZERO] == 2 ? all + grads * layers
+                                      : (grads + 2 * parts) * layers;
+  return link_time(&mesh, &bounds->space->machine, axis[FIELD_DATA], OP_all_gather, 0,
+                   sent * bounds->wire)
+      .seconds;
+}
+
+static double bytes_of(const PlanBounds *bounds, const SpacePlan *plan, const LayerCost *layer) {
+  const int32_t *at = plan->at;
+  double parts = (double)parts_of(bounds->space, plan),
+         held = (double)at[FIELD_TENSOR] * at[FIELD_PIPE];
+  double shards = at[FIELD_DATA] * (at[FIELD_OVER] ? at[FIELD_CONTEXT] : 1);
+  double bytes = 0, flying = at[FIELD_PIPE] < parts ? at[FIELD_PIPE] : parts;
+  if (at[FIELD_OFFLOAD] < 3) bytes += bounds->weights / held / (at[FIELD_ZERO] > 2 ? shards : 1);
+  if (!at[FIELD_OFFLOAD]) bytes += bounds->optimizer / held / (at[FIELD_ZERO] ? shards : 1);
+  if (!at[FIELD_OFFLOAD] && parts > 1)
+    bytes += bounds->gradients / held / (at[FIELD_ZERO] > 1 && !at[FIELD_FULL] ? shards : 1);
+  double layers = (double)bounds->space->layer_count / at[FIELD_PIPE];
+  double saved = layer->saved * at[FIELD_MICRO] * layers * flying;
+  double working = (layer->working + layers * layer->worked) * at[FIELD_MICRO];
+  return bytes + saved + (at[FIELD_PIPE] == 1 ? working : 0); /* the head has most of it */
+}
+
+/* A guess of the factor by which messages inside layers, and unequal stages, make a step longer. */
+static double usual_loss(const PlanBounds *bounds, const SpacePlan *plan) {
+  const SplitCost *split = split_of(bounds, plan);
+  int64_t parts = parts_of(bounds->space, plan), stages = plan->at[FIELD_PIPE];
+  bool uneven = stages > 1 && bounds->space->layer_count % stages;
+  double loss = uneven ? 1.1 * (double)(parts + stages) / (double)parts : stages > 1 ? 1.1 : 1;
+  if (!split && plan->at[FIELD_TENSOR] > 1) loss *= 1.5;
+  if (!split && plan->at[FIELD_CONTEXT] > 1) loss *= 1.5;
+  return loss;
+}
+
+Bound bound_of(const PlanBounds *bounds, const SpacePlan *plan) {
+  const int32_t *at = plan->at;
+  LayerCost layer = layer_cost(bounds, plan);
+  double layers = (double)bounds->space->layer_count / at[FIELD_PIPE];
+  double parts = (double)parts_of(bounds->space, plan), micro = at[FIELD_MICRO];
+  double turns = parts + bubble_of(bounds->space, plan);
+  double busy = layers * turns * micro * layer.computes;
+  double waits = layers * parts * micro * layer.waits;
+  if (at[FIELD_PIPE] == 1) busy += parts * micro * layer.outside;
+  double sent = data_seconds(bounds, plan);
+  bool hides = at[FIELD_OVERLAP];
+  Bound bound = {.bytes = SLACK * bytes_of(bounds, plan, &layer)};
+  bound.seconds = SLACK * (hides ? larger(busy + waits, sent) : busy + waits + sent);
+  bound.guess = bound.seconds * usual_loss(bounds, plan) + (hides ? sent / 4 : 0);
+  return bound;
+}

@@ -1,0 +1,301 @@
+/* The rows of the space of plans (plan_space.h): dims of the model that axes may split, and every
+   row that the numbers allow. A row that the compiler refuses is no plan; it says so when it is
+   tried. Must not: compile, or judge. */
+#include "plan_space.h"
+#include "fit.h"
+#include "ir/cost/count.h"
+#include "ir/plan/layer_range.h"
+#include "ir/plan/module_settings.h"
+#include "ir/schedule/pipeline_schedule.h"
+#include "ir/shape/placement.h"
+#include "ir/support/num.h"
+#include "ir/word_patterns.h"
+#include <stdlib.h>
+
+enum { MOST_CONTEXT = 64, MOST_STAGES = 256, ORDERS = 24, LAST_ZERO = 3 };
+
+/* ---- dims of the model that an axis may split ---- */
+
+static bool has_dim(const Fn *f, const Op *o, Str dim) {
+  bool has = false;
+  for (uint32_t i = 0; i < o->nin; i++) has |= type_find(value_type(f, o->in[i]), dim) >= 0;
+  for (uint32_t i = 0; i < o->nout; i++) has |= type_find(value_type(f, o->out + i), dim) >= 0;
+  return has;
+}
+
+static bool op_splits(Module *m, const Fn *f, const Op *o, Str dim) {
+  ShardIndex *list;
+  if (o->callee || o->code == OP_load || o->code == OP_store || !has_dim(f, o, dim)) return true;
+  uint32_t n = shard_indexes(m, f, o, &list);
+  for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t k = 0; k < o->nin; k++)
+      if (list[i].in[k] == dim) return true;
+    for (uint32_t k = 0; k < o->nout; k++)
+      if (list[i].out[k] == dim) return true;
+  }
+  return false;
+}
+
+static bool all_split(Module *m, Str dim) {
+  const Fn *step = ir_main_entry(m);
+  for (uint32_t i = 0; i < m->fns.n; i++) {
+    const Fn *f = m->fns.at[i];
+    for (OpId k = 0; k < f->ops.n; k++)
+      if ((f->kind == FN_BODY || f == step) && !op_splits(m, f, &f->ops.at[k], dim)) return false;
+  }
+  return true;
+}
+
+/* The type of the values that layers hand on; NULL: the model has no stack. */
+static const Type *stream_of(const Module *m) {
+  const Fn *step = ir_main_entry(m);
+  for (OpId k = 0; step && k < step->ops.n; k++)
+    if (step->ops.at[k].code == OP_loop && step->ops.at[k].nout)
+      return value_type(step, step->ops.at[k].out);
+  return NULL;
+}
+
+static uint32_t parameters_with(const Module *m, Str dim) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < m->globals.n; i++)
+    n += m->globals.at[i]->kind == GLOBAL_PARAM && type_find(&m->globals.at[i]->type, dim) >= 0;
+  return n;
+}
+
+/* The dim of a parameter that the most parameters have, of those that layers do not hand on. */
+static Str dim_of(Module *m, const Global *global, const Type *stream, Str layers) {
+  Str best = NULL;
+  uint32_t most = 0;
+  for (int i = 0; i < global->type.rank; i++) {
+    Str dim = global->type.axis[i].dim;
+    uint32_t n = parameters_with(m, dim);
+    if (dim == layers || type_find(stream, dim) >= 0 || n <= most || !all_split(m, dim)) continue;
+    best = dim, most = n;
+  }
+  return best;
+}
+
+static void find_dims(PlanSpace *space) {
+  Module *m = space->m;
+  const Type *stream = stream_of(m);
+  Str batch = intern(m->ctx->names, "Batch"), layers = intern(m->ctx->names, space->layers);
+  space->tensor = space->sequence = "";
+  for (uint32_t i = 0; stream && i < m->globals.n; i++) {
+    const Global *global = m->globals.at[i];
+    Str dim = global->kind == GLOBAL_PARAM ? dim_of(m, global, stream, layers) : NULL;
+    if (dim && !text_lists(space->tensor, dim))
+      space->tensor =
+          arena_printf(m->arena, "%s%s%s", space->tensor, *space->tensor ? ", " : "", dim);
+  }
+  for (int i = 0; stream && i < stream->rank; i++)
+    if (stream->axis[i].dim != batch && !parameters_with(m, stream->axis[i].dim))
+      space->sequence = stream->axis[i].dim, space->sequence_size = stream->axis[i].size;
+}
+
+static void find_stack(PlanSpace *space) {
+  const Module *m = space->m;
+  space->stack = stack_paths(m), space->layers = "";
+  for (uint32_t i = 0; !strchr(space->stack, ',') && i < m->globals.n; i++) {
+    const Global *global = m->globals.at[i];
+    if (global->kind != GLOBAL_PARAM || !strstr(global->name, ".*.")) continue;
+    space->layers = global->type.axis[0].dim, space->layer_count = global->type.axis[0].size;
+  }
+}
+
+/* ---- the machine and the plan that is taken as a base ---- */
+
+static const char OWN[] = "on, mesh, place, zero, micro, pipeline, recompute, offload";
+
+static Module *lower(PlanSpace *space) {
+  LowerFacts facts;
+  Cli *one = ARENA_NEW(space->o->c->arena, Cli);
+  *one = cli_again(space->o);
+  const char *model = one->value[OPT_MODEL] ? one->value[OPT_MODEL] : space->base.model;
+  one->written = arena_printf(
+      one->c->arena, "plan %s %s%s {\n  on %s\n  mesh all_ranks = %lld\n%s}\n", space->name,
+      *model ? "for " : "", model, space->base.on, (long long)space->ranks, space->base.rest);
+  one->value[OPT_PLAN] = space->name;
+  Module *m = load_shard(one, one->operands.at[0], &facts);
+  if (!m || diag_errors(one->c->diag)) {
+    diag_print(one->c->diag, stderr, one->format, one->colour);
+    return NULL;
+  }
+  return m;
+}
+
+static const char *fixed(const Cli *o, const char *key) {
+  size_t n = strlen(key);
+  for (uint32_t i = o->fixes.n; i-- > 0;)
+    if (!strncmp(o->fixes.at[i], key, n) && o->fixes.at[i][n] == '=') return o->fixes.at[i] + n + 1;
+  return NULL;
+}
+
+static Exit check_fixes(const Cli *o) {
+  const char *names = "ranks";
+  for (int f = 0; f < SPACE_FIELDS; f++)
+    names = arena_printf(o->c->arena, "%s, %s", names, space_key(f));
+  for (uint32_t i = 0; i < o->fixes.n; i++) {
+    const char *key = arena_strndup(o->c->arena, o->fixes.at[i], strcspn(o->fixes.at[i], "="));
+    if (!text_lists(names, key)) return cli_usage("`--fix` knows %s, not `%s`", names, key);
+  }
+  return EXIT_FINE;
+}
+
+/* With GPUs all of the nodes' have a rank. */
+static Exit count_ranks(PlanSpace *space) {
+  const Module *m = space->m;
+  const char *text = fixed(space->o, "ranks");
+  int64_t gpus = module_whole(m, "machine.node.gpus");
+  char *end = "";
+  space->nodes = module_whole(m, "plan.on.nodes");
+  space->ranks = text ? strtoll(text, &end, 10) : gpus * space->nodes;
+  if (*end || (text && space->ranks < 1) || space->ranks > 1 << 20)
+    return cli_usage("`--fix ranks` wants a whole number from 1 to %d, not `%s`", 1 << 20, text);
+  return space->ranks ? EXIT_FINE
+                      : cli_usage("`--search` over processors wants their number of ranks: "
+                                  "`--fix ranks=N`");
+}
+
+static const char *unused_name(const char *names, Arena *arena) {
+  const char *name = "found";
+  while (names && text_lists(names, name)) name = arena_printf(arena, "%s_", name);
+  return name;
+}
+
+Exit space_open(Cli *o, PlanSpace *out) {
+  const char *path = o->operands.at[0], *on = o->value[OPT_ON];
+  Arena *arena = o->c->arena;
+  Exit e = check_fixes(o);
+  if (e != EXIT_FINE) return e;
+  const char *names = program_plans(o->c, path), *plan = o->value[OPT_PLAN];
+  if (!names) return EXIT_INPUT;
+  if (!plan && !on && *names) plan = arena_strndup(arena, names, strcspn(names, ","));
+  *out = (PlanSpace){.o = o, .ranks = 1, .base = {"", "", ""}, .name = unused_name(names, arena)};
+  if (plan && !program_plan_text(o->c, path, plan, OWN, &out->base))
+    return cli_usage("no plan `%s` in `%s`", plan, path);
+  if (on) out->base.on = on;
+  if (!*out->base.on)
+    return cli_usage("`--search` wants a machine: `--on MACHINE`, or a plan with a line `on`");
+  if (!(out->m = lower(out))) return EXIT_INPUT;
+  if (!plan && module_said(out->m, "machine.node.bf16"))
+    out->base.rest = "  precision bf16 master = f32\n";
+  e = count_ranks(out);
+  if (e != EXIT_FINE) return e;
+  if (!(out->m = lower(out))) return EXIT_INPUT;
+  out->batch = train_batch(out->m), out->machine = plan_machine(out->m);
+  find_stack(out), find_dims(out);
+  return EXIT_FINE;
+}
+
+/* ---- rows ---- */
+
+static bool admits(const PlanSpace *space, const SpacePlan *plan) {
+  for (uint32_t i = 0; i < space->o->fixes.n; i++)
+    for (int f = 0; f < SPACE_FIELDS; f++) {
+      const char *value = fixed(space->o, space_key(f));
+      if (value && !text_lists(value, space_value(space->o->c->arena, plan, f))) return false;
+    }
+  return true;
+}
+
+static void put(PlanSpace *space, const SpacePlan *plan) {
+  if (admits(space, plan)) vec_push(space->o->c->arena, space->plans, *plan);
+}
+
+static void put_offload(PlanSpace *space, SpacePlan plan) {
+  int most = space->machine.host > 0 ? OFFLOAD_PARAMS + 1 : 0;
+  for (int n = 0; n <= most; n++) {
+    plan.at[FIELD_OFFLOAD] = n;
+    if (n <= OFFLOAD_PARAMS || !plan.at[FIELD_OVERLAP]) put(space, &plan);
+  }
+}
+
+static void put_zero(PlanSpace *space, SpacePlan plan) {
+  int32_t *at = plan.at;
+  bool shards = at[FIELD_DATA] > 1 || at[FIELD_CONTEXT] > 1;
+  int64_t parts = space->batch / at[FIELD_DATA] / at[FIELD_REPLICA] / at[FIELD_MICRO];
+  for (int stage = at[FIELD_REPLICA] > 1; stage <= (shards ? LAST_ZERO : 0); stage++)
+    for (int over = 0; over <= (stage && at[FIELD_CONTEXT] > 1); over++)
+      for (int full = 0; full <= (stage > 1 && parts > 1); full++)
+        for (int overlap = space->machine.gpus; overlap >= 0; overlap--) {
+          at[FIELD_ZERO] = stage, at[FIELD_OVER] = over;
+          at[FIELD_FULL] = full, at[FIELD_OVERLAP] = overlap;
+          if (!over && stage && at[FIELD_DATA] == 1) continue;
+          put_offload(space, plan);
+        }
+}
+
+/* With all micro-batches that divide the share of a rank. */
+static void put_micro(PlanSpace *space, SpacePlan plan) {
+  int32_t *at = plan.at;
+  int64_t share = space->batch / at[FIELD_DATA] / at[FIELD_REPLICA];
+  for (int64_t micro = 1;; micro = divisor_from(share, micro + 1)) {
+    at[FIELD_MICRO] = (int32_t)micro;
+    for (int keep = 0; keep <= KEEP_SPLIT; keep++) {
+      bool splits = at[FIELD_TENSOR] > 1 && !at[FIELD_SEQUENCE];
+      at[FIELD_RECOMPUTE] = keep;
+      if (!keep || (*space->stack && (keep == KEEP_INPUT || splits))) put_zero(space, plan);
+    }
+    if (micro == share) return;
+  }
+}
+
+/* one_f_one_b, zero_bubble with both memories, interleaved: 1, 2, 3, then chunks + 2. */
+static void put_pipeline(PlanSpace *space, SpacePlan plan) {
+  int64_t stages = plan.at[FIELD_PIPE], layers = space->layer_count;
+  if (stages == 1) put_micro(space, plan);
+  for (int n = 1; stages > 1 && n <= MOST_CHUNKS + 2; n++) {
+    plan.at[FIELD_PIPELINE] = n;
+    if (n <= 3 || layers % (stages * (n - 2)) == 0) put_micro(space, plan);
+  }
+}
+
+static void put_orders(PlanSpace *space, SpacePlan plan) {
+  double seen[ORDERS];
+  for (int order = 0; order < ORDERS; order++) {
+    plan.at[FIELD_ORDER] = order, seen[order] = space_places(space, &plan);
+    bool same = false;
+    for (int i = 0; i < order; i++) same |= seen[i] == seen[order];
+    for (int sequence = 0; !same && sequence <= (plan.at[FIELD_TENSOR] > 1 && *space->sequence);
+         sequence++) {
+      plan.at[FIELD_SEQUENCE] = sequence;
+      put_pipeline(space, plan);
+    }
+  }
+}
+
+static bool divides_dims(const PlanSpace *space, int64_t n) {
+  bool all = true;
+  for (uint32_t i = 0; i < space->m->dims.n; i++)
+    if (text_lists(space->tensor, space->m->dims.at[i].name))
+      all &= space->m->dims.at[i].stored % n == 0;
+  return all;
+}
+
+/* ZeRO inside a node, copies over the nodes. */
+static void put_data(PlanSpace *space, SpacePlan plan, int64_t ranks) {
+  int64_t inside = space->machine.in_node / plan.at[FIELD_TENSOR] / plan.at[FIELD_CONTEXT];
+  if (space->batch % ranks) return;
+  plan.at[FIELD_DATA] = (int32_t)ranks, plan.at[FIELD_REPLICA] = 1;
+  put_orders(space, plan);
+  if (inside < 2 || inside >= ranks || ranks % inside) return;
+  plan.at[FIELD_DATA] = (int32_t)inside, plan.at[FIELD_REPLICA] = (int32_t)(ranks / inside);
+  put_orders(space, plan);
+}
+
+void space_list(PlanSpace *space) {
+  int64_t ranks = space->ranks;
+  space->plans.n = 0;
+  for (int64_t t = 1; t <= ranks; t++) {
+    if (ranks % t || (t > 1 && !*space->tensor) || !divides_dims(space, t)) continue;
+    for (int64_t c = 1; t * c <= ranks && c <= MOST_CONTEXT; c++) {
+      if (ranks / t % c || (c > 1 && (!*space->sequence || space->sequence_size % c))) continue;
+      for (int64_t p = 1; t * c * p <= ranks && p <= MOST_STAGES; p++) {
+        if (ranks / t / c % p || (p > 1 && (!*space->layers || p > space->layer_count))) continue;
+        SpacePlan plan = {.at = {(int32_t)t, (int32_t)c}};
+        plan.at[FIELD_PIPE] = (int32_t)p;
+        put_data(space, plan, ranks / t / c / p);
+      }
+    }
+  }
+}

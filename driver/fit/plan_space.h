@@ -1,0 +1,66 @@
+/* The space of plans that `shardc plan --search` looks at: for one model, one train block and one
+   machine, every mesh of all ranks over the axes below, with ZeRO, micro-batches, recomputation,
+   pipelines and offload. A plan of the space is a row of numbers; its text is a plan block, and the
+   compiler reads that text: a plan is found as it is printed (change.c, key `written`). */
+#ifndef SHARDC_PLAN_SPACE_H
+#define SHARDC_PLAN_SPACE_H
+#include "search.h"
+#include "ir/cost/machine.h"
+
+typedef enum SpaceField { /* of a row; the first ones are the sizes of axes, in the mesh's order */
+                          FIELD_TENSOR,
+                          FIELD_CONTEXT,
+                          FIELD_DATA,
+                          FIELD_REPLICA, /* `zero` does not shard over it */
+                          FIELD_PIPE,
+                          SPACE_AXES,
+                          FIELD_ORDER = SPACE_AXES, /* of the axes: a permutation's number */
+                          FIELD_SEQUENCE,           /* tensor: `else Seq` */
+                          FIELD_ZERO,
+                          FIELD_OVER,    /* 1: zero over data and context */
+                          FIELD_OVERLAP, /* and prefetch */
+                          FIELD_FULL,    /* accumulate = full */
+                          FIELD_MICRO,
+                          FIELD_RECOMPUTE,
+                          FIELD_PIPELINE,
+                          FIELD_OFFLOAD,
+                          SPACE_FIELDS
+} SpaceField;
+enum { KEEP_ALL, KEEP_INPUT, KEEP_SPLIT }; /* FIELD_RECOMPUTE */
+
+typedef struct SpacePlan {
+  int32_t at[SPACE_FIELDS];
+} SpacePlan;
+typedef VEC(SpacePlan) SpacePlans;
+
+typedef struct PlanSpace {
+  Cli *o;
+  Module *m; /* lowered, with a mesh of all ranks that splits nothing */
+  Machine machine;
+  int64_t ranks, nodes, batch;
+  const char *name;                       /* of a plan that no file has */
+  PlanText base;                          /* `on`, and lines that the search does not choose */
+  const char *tensor, *sequence, *layers; /* dims, "": none */
+  const char *stack;                      /* "h.*"; "": none or several */
+  int64_t layer_count, sequence_size;
+  SpacePlans plans; /* those that the machine and `--fix` admit */
+} PlanSpace;
+
+/* False: said why, as wrong use. */
+Exit space_open(Cli *o, PlanSpace *out);
+void space_list(PlanSpace *space); /* all plans, in the order of simplicity */
+const char *space_text(const PlanSpace *space, const SpacePlan *plan, const char *name);
+const char *space_value(Arena *arena, const SpacePlan *plan,
+                        SpaceField field); /* "interleaved 2" */
+const char *space_key(SpaceField field);   /* of `--fix` */
+/* Those of another value of the field than the plan's. */
+const char *space_unlike(const PlanSpace *space, const SpacePlan *plan, const SpacePlan *than);
+Change space_change(const PlanSpace *space, const SpacePlan *plan);
+/* The mesh of a plan, in this storage, with the space's other facts: for times of messages. `axis`
+   gets the place of each axis in it, -1: it has one rank. */
+Module space_mesh(const PlanSpace *space, const SpacePlan *plan, MeshAxis mesh[SPACE_AXES],
+                  int axis[SPACE_AXES]);
+/* The places of the axes, as far as times of messages depend on them: equal for orders that cost
+   the same. */
+double space_places(const PlanSpace *space, const SpacePlan *plan);
+#endif

@@ -1,0 +1,238 @@
+/* `shardc plan --search`: the best plans of a space (driver/fit/best.h) as plan blocks that the
+   file may end with, each with its cost and what it loses to the best one, and the certificate. All
+   other lines of the text are comments of the language. */
+#include "plan_search.h"
+#include "driver/fit/best.h"
+#include "driver/fit/fit.h"
+#include "driver/sheet/sheet.h"
+#include <math.h>
+#include <stdlib.h>
+
+enum { MOST_SHOWN = 3, MOST_COMPILED = 200, MOST_TRIES = 1000000 };
+static const double USUAL_GAP = 2; /* percent */
+
+/* ---- options ---- */
+
+Exit check_search_options(const Cli *o) {
+  static const struct {
+    CliOption option;
+    const char *name;
+    bool with; /* `--search` */
+  } rows[] = {
+      {OPT_ON, "on", true},      {OPT_FIX, "fix", true},     {OPT_OBJECTIVE, "objective", true},
+      {OPT_GAP, "gap", true},    {OPT_TRIES, "tries", true}, {OPT_ALL, "all", true},
+      {OPT_HTML, "html", false}, {OPT_SVG, "svg", false},    {OPT_MEASURED, "measured", false}};
+  for (size_t i = 0; i < COUNT_OF(rows); i++)
+    if (o->value[rows[i].option] && rows[i].with != (o->value[OPT_SEARCH] != NULL))
+      return cli_usage(rows[i].with ? "`--%s` is about `--search`"
+                                    : "`--%s` draws plans of FILE, not "
+                                      "those of `--search`",
+                       rows[i].name);
+  return EXIT_FINE;
+}
+
+static Exit read_number(const char *text, const char *name, double most, double *to) {
+  char *end;
+  if (!text) return EXIT_FINE;
+  *to = strtod(text, &end);
+  if (*text >= '0' && *text <= '9' && (!*end || !strcmp(end, "%")) && *to <= most) return EXIT_FINE;
+  return cli_usage("`--%s` wants a number from 0 to %g, not `%s`", name, most, text);
+}
+
+static Exit read_wanted(const Cli *o, BestWanted *wanted) {
+  const char *by = o->value[OPT_OBJECTIVE] ? o->value[OPT_OBJECTIVE] : "time";
+  double gap = USUAL_GAP, most = MOST_COMPILED;
+  *wanted = (BestWanted){.memory = !strcmp(by, "memory"), .all = o->value[OPT_ALL] != NULL};
+  if (!wanted->memory && strcmp(by, "time") != 0)
+    return cli_usage("`--objective` is time or memory, not `%s`", by);
+  Exit e = read_number(o->value[OPT_GAP], "gap", 100, &gap);
+  if (e == EXIT_FINE) e = read_number(o->value[OPT_TRIES], "tries", MOST_TRIES, &most);
+  wanted->gap = gap / 100, wanted->most = (uint32_t)most;
+  return e;
+}
+
+/* ---- which plans are shown ---- */
+
+static bool same_mesh(const SpacePlan *a, const SpacePlan *b) {
+  return !memcmp(a->at, b->at, sizeof *a->at * SPACE_AXES);
+}
+
+/* The best one of each of the best meshes; if there are fewer meshes, others. */
+static uint32_t choose_shown(const BestPlans *best, const FoundPlan **shown) {
+  uint32_t n = 0;
+  for (int round = 0; round < 2; round++)
+    for (uint32_t i = 0; i < best->found.n && n < MOST_SHOWN; i++) {
+      const FoundPlan *one = &best->found.at[i];
+      bool seen = one->outcome != PLAN_FITS;
+      for (uint32_t k = 0; k < n; k++)
+        seen |= shown[k] == one || (!round && same_mesh(&shown[k]->plan, &one->plan));
+      if (!seen) shown[n++] = one;
+    }
+  return n;
+}
+
+/* ---- figures ---- */
+
+static double memory_seconds(const Cost *cost) {
+  double rest = cost->seconds - cost->computes - cost->waits;
+  return rest > 0.005 * cost->seconds ? rest : 0;
+}
+
+static void say_cost(Sheet *sheet, const BestPlans *best, const FoundPlan *one) {
+  const Cost *cost = &one->cost;
+  int64_t reserve = best->space.machine.reserve;
+  sheet_say(sheet, "#   at least {seconds} a step: computation {computation_seconds}",
+            as_seconds(cost->seconds), as_seconds(cost->computes));
+  sheet_say(sheet, ", waiting for messages {waiting_seconds}", as_seconds(cost->waits));
+  sheet_say_if(sheet, memory_seconds(cost) > 0, ", for memory {memory_seconds}",
+               as_seconds(memory_seconds(cost)));
+  sheet_say(sheet, "; {bytes} of a rank\n", as_bytes((double)(cost->need.total + reserve)));
+}
+
+static void say_loss(Sheet *sheet, const BestPlans *best, const FoundPlan *one,
+                     const FoundPlan *first) {
+  const Cost *cost = &one->cost, *than = &first->cost;
+  double value = best_value(best, cost), least = best_value(best, than);
+  const char *why = "it needs more bytes";
+  double computes = cost->computes - than->computes, waits = cost->waits - than->waits,
+         memory = memory_seconds(cost) - memory_seconds(than);
+  if (!best->wanted.memory)
+    why = value <= least                            ? "none: it is as fast"
+          : computes >= waits && computes >= memory ? "more computation, or a longer bubble"
+          : waits >= memory                         ? "it waits longer for messages"
+                                                    : "it is bound by memory";
+  sheet_say(sheet, "#   {loss:.1} worse than the first: {why}; it has {differs}\n",
+            as_share(value / least - 1), as_text(why),
+            as_text(space_unlike(&best->space, &one->plan, &first->plan)));
+}
+
+static void say_block(Sheet *sheet, const BestPlans *best, const char *text) {
+  Arena *arena = best->space.o->c->arena;
+  sheet_put(sheet, "{text}", as_text(text));
+  for (size_t n; *text; text += n + 1) {
+    n = strcspn(text, "\n");
+    sheet_say(sheet, "{}\n", as_text(arena_strndup(arena, text, n)));
+  }
+}
+
+static void say_plans(Sheet *sheet, const BestPlans *best) {
+  Arena *arena = best->space.o->c->arena;
+  const FoundPlan *shown[MOST_SHOWN];
+  uint32_t n = choose_shown(best, shown);
+  for (uint32_t i = 0; i < n; i++) {
+    const char *name = arena_printf(arena, "%s_%u", best->space.name, i + 1);
+    sheet_open(sheet, "plans[]");
+    sheet_say(sheet, "{}\n# {name}\n", as_text(""), as_text(name));
+    say_cost(sheet, best, shown[i]);
+    if (i) say_loss(sheet, best, shown[i], shown[0]);
+    say_block(sheet, best, space_text(&best->space, &shown[i]->plan, name));
+    sheet_close(sheet);
+  }
+}
+
+static void say_head(Sheet *sheet, const BestPlans *best) {
+  const PlanSpace *space = &best->space;
+  double gap = best_gap(best);
+  sheet_say(sheet, "# plans for {model} on {machine}: {ranks} ranks, batch {batch}\n",
+            as_text(space->m->model), as_text(space->base.on), as_exact((double)space->ranks),
+            as_exact((double)space->batch));
+  sheet_say(sheet,
+            "# {in_space} plans: {too_large} too large, {refused} refused, {fitting} compiled that "
+            "fit; {small_programs} small programs for bounds\n",
+            as_exact(space->plans.n), as_exact(best->large), as_exact(best->refused),
+            as_exact(best->fitting), as_exact(best->bounds.compiled));
+  sheet_say_if(sheet, best->found.n,
+               "# certificate: by these times, no plan of the space is {} by more than {gap:.2}\n",
+               as_text(best->wanted.memory ? "smaller" : "faster"), as_share(gap));
+  sheet_put(sheet, "{floor}", as_exact(best->floor));
+  if (best->found.n && gap > best->wanted.gap)
+    sheet_say(sheet,
+              "# the search ended after {!ended_after}{} compiled plans: `--tries N` allows more\n",
+              as_exact(best->wanted.most), as_count(best->wanted.most));
+}
+
+/* Every row, with its bound. */
+static void put_all(Sheet *sheet, const BestPlans *best) {
+  static const char *const words[] = {"fits", "large", "refused"};
+  Arena *arena = best->space.o->c->arena;
+  for (uint32_t i = 0; best->wanted.all && i < best->found.n; i++) {
+    const FoundPlan *one = &best->found.at[i];
+    sheet_open(sheet, "all[]");
+    for (int f = 0; f < SPACE_FIELDS; f++)
+      sheet_put(sheet, arena_printf(arena, "{%s}", space_key(f)),
+                as_text(space_value(arena, &one->plan, f)));
+    sheet_put(sheet, "{outcome}{seconds}{bytes}{bound_seconds}{bound_bytes}",
+              as_text(words[one->outcome]), as_exact(one->cost.seconds),
+              as_exact((double)budget_all(&one->cost.need)), as_exact(one->bound.seconds),
+              as_exact(one->bound.bytes));
+    sheet_close(sheet);
+  }
+}
+
+/* ---- no plan ---- */
+
+static BestPlans best_of(const PlanSpace *space, const BestWanted *wanted) {
+  return (BestPlans){
+      .space = *space, .search = search_new(space->o, space->m, BY_SECONDS), .wanted = *wanted};
+}
+
+/* Is there a plan that fits without the constraint i of `--fix`? */
+static bool fits_without(const BestPlans *best, uint32_t i) {
+  Cli *o = best->space.o;
+  const char *fix = o->fixes.at[i];
+  BestPlans other =
+      best_of(&best->space, &(BestWanted){.memory = true, .gap = 100, .most = MOST_COMPILED});
+  o->fixes.at[i] = "";
+  space_list(&other.space);
+  bool fits = best_find(&other) && other.fitting;
+  o->fixes.at[i] = fix;
+  return fits;
+}
+
+static Exit say_none(BestPlans *best) {
+  PlanSpace *space = &best->space;
+  Arena *arena = space->o->c->arena;
+  int64_t reserve = space->machine.reserve;
+  Report *r = diag_at(space->o->c->diag, "E0801", (Span){0}, "no plan of the space fits");
+  diag_fact(r, "%u plans on %lld ranks%s: %u too large, %u refused", space->plans.n,
+            (long long)space->ranks, space->o->fixes.n ? " with `--fix`" : "", best->large,
+            best->refused);
+  if (space->plans.n)
+    diag_fact(r, "the smallest needs at least %s, capacity is %s",
+              arena_amount(arena, best->least + (double)reserve),
+              arena_amount(arena, (double)(best->search.device + reserve)));
+  for (uint32_t i = 0; i < space->o->fixes.n; i++)
+    if (fits_without(best, i)) {
+      diag_help(r, "without `--fix %s` a plan fits", space->o->fixes.at[i]);
+      return cli_report(space->o, EXIT_NO);
+    }
+  diag_help(r, "more nodes: `--on \"%.*s nodes = %lld\"`", (int)strcspn(space->base.on, " "),
+            space->base.on, 2 * (long long)space->nodes);
+  return cli_report(space->o, EXIT_NO);
+}
+
+/* ---- the command ---- */
+
+Exit plan_search(Cli *o) {
+  PlanSpace space;
+  BestWanted wanted;
+  o->planning = true;
+  Exit e = read_wanted(o, &wanted);
+  if (e == EXIT_FINE) e = space_open(o, &space);
+  if (e != EXIT_FINE) return cli_report(o, e);
+  space_list(&space);
+  BestPlans best = best_of(&space, &wanted);
+  if (!wanted.memory && !machine_is_known(space.m, &space.machine))
+    return cli_usage(
+        "`--objective time` wants a machine with the peak of its GPUs and `link` rates; "
+        "`--objective memory` does not");
+  if (!best_find(&best))
+    return cli_usage(
+        "the model cannot be compiled for one rank of `%s`: `shardc plan FILE` says why",
+        space.base.on);
+  if (!best.fitting) return say_none(&best);
+  Sheet *sheet = sheet_new(o->c->arena);
+  say_head(sheet, &best), say_plans(sheet, &best), put_all(sheet, &best);
+  sheet_show(sheet, o->value[OPT_JSON]);
+  return cli_report(o, EXIT_FINE);
+}

@@ -1,0 +1,100 @@
+"""`shardc plan --search`: python3 search.py SHARDC [all]
+
+- Bounds hold: no plan that is compiled is faster or smaller than its bound (`--all` compiles the whole space).
+- With `--gap 0` the search finds the best plan of all of them, by time and by memory.
+- The plans that it prints compile as printed, in the seconds and bytes that it prints.
+- Wrong options are refused; an empty space names the constraint that emptied it.
+
+`all`: every mesh of up to 16 ranks of four models (hours); else a few meshes.
+"""
+import json, os, subprocess, sys
+from common import EXAMPLES, check, run, workdir
+
+SHARDC, WORK = os.path.abspath(sys.argv[1]), workdir()
+MACHINE = '''machine h8 { node gpus = 8 arch = sm_90 memory = %s bf16 = 989TFLOPS hbm = 3350GB/s
+  link intra = 450GB/s inter = 50GB/s latency = 5us }
+'''
+MODELS = {
+    'llama': ('use "llama"\n', 'Tiny', ['-D', 'Seq=64', '-D', 'Layers=4']),
+    'gpt': ('use "gpt2"\nvariant Small of GPT2 { Vocab = 512; Embed = 128; Heads = 4; Layers = 4; Pos = 64 }\n',
+            'Small', ['-D', 'Seq=64']),
+    'bert': ('use "tiny_bert"\n', '', []),
+    'vit': ('use "vit"\n', '', []),
+}
+FEW = {'llama': [('ranks=2', 'micro=4', 'overlap=on'),
+                 ('ranks=4', 'micro=2', 'overlap=on', 'zero=3', 'accumulate=shard', 'context=1', 'recompute=input')],
+       'gpt': [('ranks=4', 'micro=2', 'overlap=on', 'zero=0', 'recompute=none,split', 'pipeline=none')]}
+EVERY = {model: [(f'ranks={n}',) for n in range(2, 17)] for model in MODELS}
+
+
+def write(model, memory='80GB', name='m.shard'):
+    text, of, _ = MODELS[model]
+    open(f'{WORK}/{name}', 'w').write(text + MACHINE % memory)
+    return of
+
+
+def search(model, fixes, *options, expect=0):
+    text, of, sizes = MODELS[model]
+    fix = [word for f in fixes for word in ('--fix', f)]
+    ranks = next((int(f[6:]) for f in fixes if f.startswith('ranks=')), 8)
+    return run(SHARDC, 'plan', 'm.shard', '--search', '--on', f'h8 nodes = {-(-ranks // 8)}', '--set', 'train.batch=8',
+               *(['--model', of] if of else []), *sizes, *fix, *options, cwd=WORK, expect=expect)
+
+
+def printed_again(model, fixes, found):
+    """The printed plans, in the file."""
+    _, of, sizes = MODELS[model]
+    text, _ = search(model, fixes)
+    write(model, name='again.shard')
+    open(f'{WORK}/again.shard', 'a').write(text)
+    for plan in found['plans']:
+        told, _ = run(SHARDC, 'plan', 'again.shard', '--plan', plan['name'], '--set', 'train.batch=8', *sizes, '--json',
+                      cwd=WORK)
+        told = json.loads(told)
+        check(told['seconds_per_step'] == plan['seconds'], f'{plan["name"]}: {told["seconds_per_step"]}, {plan}')
+        check(plan['text'] in text, plan['text'])
+
+
+def compare(model, fixes):
+    write(model)
+    every = json.loads(search(model, fixes, '--all', '--json')[0])
+    rows = [r for r in every['all'] if r['outcome'] != 'refused']
+    for r in rows:
+        check(r['bound_seconds'] <= r['seconds'] and r['bound_bytes'] <= r['bytes'], f'{model} {fixes}: {r}')
+    fits = [r for r in rows if r['outcome'] == 'fits']
+    check(len(fits) > 3, f'{model} {fixes}: {len(fits)} plans')
+    for objective, key in ('time', 'seconds'), ('memory', 'bytes'):
+        exact = ['--gap', '0', '--tries', '1000000', '--objective', objective, '--json']
+        found = json.loads(search(model, fixes, *exact)[0])
+        best = min(r[key] for r in fits)
+        reserve = 1536 << 20 if key == 'bytes' else 0
+        first = found['plans'][0]
+        check(abs(first[key] / (best + reserve) - 1) < 1e-5, f'{model} {fixes}: {first}, {best}')
+        check(found['gap'] == 0, found['gap'])
+    refused = len(every['all']) - len(rows)
+    print(f'{model} {" ".join(fixes)}: {len(every["all"])} plans, {refused} refused, {found["fitting"]} compiled to '
+          'find the smallest')
+    printed_again(model, fixes, json.loads(search(model, fixes, '--json')[0]))
+
+
+def refusals():
+    write('llama')
+    for options, words in ((('--fix', 'color=red'), '`--fix` knows ranks, tensor'),
+                           (('--objective', 'beauty'), 'is time'), (('--gap', 'x'), '`--gap` wants a number'),
+                           (('--html', 'x.html'), 'not those of `--search`')):
+        _, said = search('llama', (), *options, expect=2)
+        check(words in said, said)
+    _, said = run(SHARDC, 'plan', 'm.shard', '--gap', '3', cwd=WORK, expect=2)
+    check('`--gap` is about `--search`' in said, said)
+    _, said = run(SHARDC, 'plan', 'm.shard', '--search', cwd=WORK, expect=2)
+    check('wants a machine' in said, said)
+    _, said = search('llama', ('ranks=4', 'tensor=3'), expect=3)
+    check('= 0 plans on 4 ranks' in said and 'without `--fix tensor=3` a plan fits' in said, said)
+    write('llama', memory='1565MiB')
+    _, said = search('llama', ('ranks=4', 'zero=0', 'tensor=1', 'pipe=1'), expect=3)
+    check('no plan of the space fits' in said and 'without `--fix zero=0` a plan fits' in said, said)
+
+
+refusals()
+for model, meshes in (EVERY if sys.argv[2:] == ['all'] else FEW).items():
+    for fixes in meshes: compare(model, fixes)
