@@ -8,6 +8,11 @@
 
 enum { HOUR = 3600, DAY = 86400 };
 
+/* Three digits, but no exponent of large numbers. */
+static Figure as_rounded(double number) {
+  return number < 1000 ? as_number(number) : as_count(number);
+}
+
 static double dim_size(const Module *m, Str name) {
   for (uint32_t i = 0; i < m->dims.n; i++)
     if (!strcmp(m->dims.at[i].name, name)) return (double)m->dims.at[i].size;
@@ -85,7 +90,7 @@ static void say_rate(Sheet *sheet, const Planned *planned) {
                as_text(run >= DAY    ? "days"
                        : run >= HOUR ? "hours"
                                      : "s"),
-               hours < 1000 ? as_number(hours) : as_count(hours), as_text(device), as_seconds(run));
+               as_rounded(hours), as_text(device), as_seconds(run));
   sheet_say(sheet, "\n");
 }
 
@@ -103,7 +108,7 @@ static void say_source(Sheet *sheet, const Planned *planned) {
     const PublishedRate *rate = &forecast->rate[i];
     sheet_say(sheet, "[published]{} {line} = {} {}{!value}",
               as_text(i ? "," : "  published rates in place of missing lines:"),
-              as_text(rate->words), as_count(rate->value * (rate->flop ? 1e-12 : 1e-9)),
+              as_text(rate->words), as_rounded(rate->value * (rate->flop ? 1e-12 : 1e-9)),
               as_text(rate->flop ? "TFLOP/s" : "GB/s"), as_exact(rate->value));
   }
   if (forecast->published) sheet_say(sheet, "\n");

@@ -7,19 +7,21 @@
 #include "ir/shape/placement.h"
 #include <string.h>
 
-static double take(Forecast *forecast, double said, const char *words, double published,
+/* `said`, or what the arch publishes: `all` for `ranks` of them. */
+static double take(Forecast *forecast, double said, const char *words, double all, double ranks,
                    bool flop) {
-  if (said > 0 || published <= 0) return said;
-  forecast->rate[forecast->published++] = (PublishedRate){words, published, flop};
-  return published;
+  if (said > 0 || all <= 0) return said;
+  forecast->rate[forecast->published++] = (PublishedRate){words, all, flop};
+  return all / ranks;
 }
 
-/* The row of the machine's arch; of the target of the programs if that is more precise. */
-static const Arch *arch_of(const Module *m) {
-  Str word = machine_arch(m);
-  const Arch *arch = word ? arch_find(word) : NULL;
-  if (arch && arch_only_planned(arch)) return arch;
-  return arch_find(m->target.name ? m->target.name : "");
+/* The row of the machine's arch; of the target if that is another one for the same machine. NULL:
+   there is none, or the programs are for another kind of device than the machine has. */
+static const Arch *arch_of(const Module *m, const Machine *machine) {
+  const Arch *arch = arch_find(machine_arch(m)),
+             *target = m->target.name ? arch_find(m->target.name) : NULL;
+  if (machine->gpus != module_on_gpu(m)) return NULL;
+  return target && (!arch || !strcmp(arch->words, target->words)) ? target : arch;
 }
 
 static bool moves(Module *const *programs, uint32_t n, const Fn *entry) {
@@ -33,15 +35,16 @@ static bool moves(Module *const *programs, uint32_t n, const Fn *entry) {
 static void take_rates(Forecast *forecast, const Module *m, bool copies) {
   Machine *machine = &forecast->machine;
   const Arch *arch = forecast->arch;
-  double cores = machine->gpus ? 1 : (double)m->target.workers;
+  double cores = machine->gpus ? 1 : (double)m->target.workers,
+         ranks = machine->gpus ? 1 : (double)machine->in_node;
   const char *type = arena_printf(m->arena, "node %s", plan_precision(m));
-  machine->flops =
-      take(forecast, machine->flops, type, cores * arch_peak(arch, plan_precision(m)), true);
-  machine->hbm = take(forecast, machine->hbm, "node hbm", cores * arch->hbm, false);
+  double peak = cores * arch_peak(arch, plan_precision(m));
+  machine->flops = take(forecast, machine->flops, type, peak, ranks, true);
+  machine->hbm = take(forecast, machine->hbm, "node hbm", cores * arch->hbm, ranks, false);
   if (!machine->gpus) return;
   if (mesh_ranks(m) > 1)
-    machine->intra = take(forecast, machine->intra, "link intra", arch->intra, false);
-  if (copies) machine->pcie = take(forecast, machine->pcie, "host pcie", arch->pcie, false);
+    machine->intra = take(forecast, machine->intra, "link intra", arch->intra, 1, false);
+  if (copies) machine->pcie = take(forecast, machine->pcie, "host pcie", arch->pcie, 1, false);
 }
 
 /* The part of `all`, which the machine has, that the line `reached` gives by this key; else
@@ -104,7 +107,7 @@ Forecast plan_forecast(Module *const *programs, uint32_t n, const Fn *entry) {
   Forecast forecast = {.measured = ""};
   const Module *m = programs[0];
   if (!entry || !machine_arch(m)) return forecast;
-  forecast.machine = plan_machine(m), forecast.arch = arch_of(m);
+  forecast.machine = plan_machine(m), forecast.arch = arch_of(m, &forecast.machine);
   if (!forecast.arch) return forecast;
   take_rates(&forecast, m, moves(programs, n, entry));
   forecast.lacks = missing(m, &forecast);

@@ -33,12 +33,13 @@ PLANS = {'zero 2': ('data = 8', 'place Batch -> data\nzero 2 over data overlap =
 ALL, INTER = 'bf16 = 300TFLOPS hbm = 2TB/s', 'inter = 50GB/s latency = 5us'
 
 
-def plan(name, node=ALL, link=INTER, arch='sm_90', json_=True, **reached):
+def plan(name, node=ALL, link=INTER, arch='sm_90', json_=True, target=None, **reached):
     """(figures or text, errors, status)"""
     open(f'{folder}/m.shard', 'w').write(MODEL % (arch, node, link, *PLANS[name]))
     sets = [a for k, v in reached.items() for a in ('--set', f'machine.reached.{k}={v}')]
-    p = subprocess.run([SHARDC, 'plan', 'm.shard', *sets, *['--json'][:json_]], cwd=folder, capture_output=True,
-                       text=True, env=dict(os.environ, SHARDC_PATH=EXAMPLES, NO_COLOR='1'))
+    line = [SHARDC, 'plan', 'm.shard', *sets, *['--json'][:json_], *(['--target', target] if target else [])]
+    p = subprocess.run(line, cwd=folder, capture_output=True, text=True,
+                       env=dict(os.environ, SHARDC_PATH=EXAMPLES, NO_COLOR='1'))
     return json.loads(p.stdout) if json_ and p.stdout else p.stdout, p.stderr, p.returncode
 
 
@@ -78,6 +79,10 @@ try:
     check(plan('zero 2', link='')[0]['forecast'] == dict(lacks='link inter'), 'lacks')
     said = plan('zero 2', node='hbm = 900GB/s', arch='sm_70', json_=False)[0]
     check('no forecast: the machine block gives no `node bf16`' in said, said)          # a V100 has no such products
+    # --target: another set of kernels for the machine, or programs that it cannot run
+    one, other, alien = (plan('zero 2', target=t)[0].get('forecast') for t in ('sm_90', 'sm_90a', 'x86_64_v3'))
+    check(other['arch'] == 'sm_90a' and other['seconds']['products'] < one['seconds']['products'], f'{one} {other}')
+    check(plan('zero 2', target='sm_80')[0]['forecast']['arch'] == 'sm_90' and not alien, f'{alien}')
     # refused at the word
     for word, value in ('memory', '3TB/s'), ('intra', '201GB/s'), ('inter', '51GB/s'), ('dram', '101GB/s'), \
             ('launch', '0us'), ('products', '0TFLOPS'):
