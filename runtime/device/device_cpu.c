@@ -119,6 +119,14 @@ static void make_counters(Device *d) {
   for (int64_t i = 0; i < n; i++) d->counters[i] = (int32_t)i;
 }
 
+/* The system gives memory when it is first written: at the start, not in the step of the first
+   save. */
+static void touch_snapshot(Device *d) {
+  int64_t bytes = rt_arena_bytes(d, RT_SNAPSHOT);
+  void *buffers[] = {d->ctx.arena[RT_SNAPSHOT], NULL, &bytes};
+  if (bytes) rt_pool_run(d->pool, zero_chunk, buffers, (bytes + PIECE - 1) / PIECE);
+}
+
 static bool start(Device *d, const DeviceOptions *options, Fault *f) {
   const rt_program *program = d->program;
   const Launch *launch = d->comm ? &d->comm->launch : NULL;
@@ -131,6 +139,7 @@ static bool start(Device *d, const DeviceOptions *options, Fault *f) {
   if (options->check) watch_guards();
   make_counters(d);
   d->pool = rt_pool_start_among(options->threads, among, program->scratch, f);
+  if (d->pool) touch_snapshot(d);
   return d->pool != NULL;
 }
 
