@@ -15,6 +15,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#ifndef ASIDE
+#define ASIDE 0
+#endif
+
 enum { BATCH = 8, SEQ = 16, VOCAB = 256, ROWS = BATCH * SEQ, CELLS = VOCAB * VOCAB };
 enum { W_BYTES = CELLS * 4, TOKENS = ROWS * 4 };
 enum {
@@ -253,26 +257,35 @@ static const rt_entry entries[] = {
     {"eval", eval, WORK_BYTES, WORK_BYTES, 1e5, 3e5, 0, 0, 0, 0, 0, 0},
     {"logits", logits, SEQ *VOCAB * 4, SEQ *VOCAB * 4, 0, 3e4, 0, 0, 0, 0, 0, 0}};
 static const rt_kernel *const kernels[] = {&forward, &update, &gather};
-static const rt_setting settings[] = {{"train.steps", "200"},      {"train.batch", "8"},
-                                      {"train.seed", "5"},         {"data.valid", "10%"},
-                                      {"train.eval.batches", "4"}, {"train.save.keep", "2"}};
+static const rt_setting settings[] = {{"train.steps", "200"},
+                                      {"train.batch", "8"},
+                                      {"train.seed", "5"},
+                                      {"data.valid", "10%"},
+                                      {"train.eval.batches", "4"},
+                                      {"train.save.keep", "2"},
+                                      {"train.save.async", ASIDE ? "on" : "off"}};
+/* ASIDE: training goes on while it is saved. */
+static const rt_range snapshot[] = {{RT_WEIGHTS, 0, W_BYTES, 0}, {RT_STATES, 0, W_BYTES, W_BYTES}};
 static const char *const sources[] = {"toy.shard", "# a bigram model, written by hand\n", NULL};
 
-const rt_program rt_the_program = {.abi = RT_ABI_VERSION,
-                                   .model = "Toy",
-                                   .compiler = "by hand",
-                                   .hash = "00c0ffee",
-                                   .target = "c",
-                                   .workers = 4,
-                                   .scratch = VOCAB * 4,
-                                   .arena_bytes = {W_BYTES, W_BYTES, IO_BYTES, WORK_BYTES},
-                                   .counters = 4,
-                                   .tensors = tensors,
-                                   .ntensors = sizeof tensors / sizeof *tensors,
-                                   .entries = entries,
-                                   .nentries = sizeof entries / sizeof *entries,
-                                   .kernels = kernels,
-                                   .nkernels = sizeof kernels / sizeof *kernels,
-                                   .settings = settings,
-                                   .nsettings = sizeof settings / sizeof *settings,
-                                   .sources = sources};
+const rt_program rt_the_program = {
+    .abi = RT_ABI_VERSION,
+    .model = "Toy",
+    .compiler = "by hand",
+    .hash = "00c0ffee",
+    .target = "c",
+    .workers = 4,
+    .scratch = VOCAB * 4,
+    .arena_bytes = {W_BYTES, W_BYTES, IO_BYTES, WORK_BYTES, [RT_SNAPSHOT] = ASIDE * 2 * W_BYTES},
+    .snapshot = snapshot,
+    .nsnapshot = ASIDE * 2,
+    .counters = 4,
+    .tensors = tensors,
+    .ntensors = sizeof tensors / sizeof *tensors,
+    .entries = entries,
+    .nentries = sizeof entries / sizeof *entries,
+    .kernels = kernels,
+    .nkernels = sizeof kernels / sizeof *kernels,
+    .settings = settings,
+    .nsettings = sizeof settings / sizeof *settings,
+    .sources = sources};
