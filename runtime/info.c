@@ -47,6 +47,23 @@ static void print_tensors(const rt_program *program) {
   }
 }
 
+/* Why its entries cannot be graphs of a GPU; NULL: they are. */
+static const char *why_no_graphs(const rt_program *program) {
+  for (int i = 0; i < program->nkernels; i++)
+    if (!program->kernels[i]->image)
+      return "kernels of the host run on while the next step begins, and a graph would wait for "
+             "them";
+  bool library = program->communicator && !strcmp(program->communicator, "nccl");
+  return program->ncollectives && !library ? "messages between ranks go through the host" : NULL;
+}
+
+static void print_graphs(const rt_program *program) {
+  const char *why = why_no_graphs(program);
+  if (!program->sm) return;
+  if (why) printf("\nentries are launched kernel by kernel: %s\n", why);
+  else printf("\nfrom its second run on an entry is one graph of the GPU\n");
+}
+
 static int print_text(const rt_program *program) {
   printf("%s: %lld parameters\ncompiler %s, target %s, %d workers at most, program %s\n\ntensors\n",
          program->model, (long long)rt_parameters(program), program->compiler, program->target,
@@ -63,6 +80,7 @@ static int print_text(const rt_program *program) {
     printf("  %-9s%16lld%16lld%14.4g%14.4g%14.4g\n", program->entries[i].name,
            (long long)program->entries[i].work_bytes, (long long)program->entries[i].live_bytes,
            program->entries[i].flop, program->entries[i].bytes, program->entries[i].least_bytes);
+  print_graphs(program);
   printf("\n%d kernels\n", program->nkernels);
   for (int i = 0; i < program->nkernels; i++) {
     printf("  %-34s", program->kernels[i]->name);
@@ -115,7 +133,13 @@ static void json_tables(const rt_program *program) {
            (long long)entry->work_bytes, (long long)entry->live_bytes, entry->flop, entry->bytes,
            entry->least_bytes);
   }
-  printf("],\"kernels\":[");
+  putchar(']');
+  if (program->sm) {
+    const char *why = why_no_graphs(program);
+    printf(",\"graphs\":%s", why ? "false" : "true");
+    if (why) putchar(','), pair("no_graphs", why);
+  }
+  printf(",\"kernels\":[");
   for (int i = 0; i < program->nkernels; i++)
     printf("%s", i ? "," : ""), json_kernel(program->kernels[i]);
   printf("],\"settings\":{");
