@@ -9,7 +9,6 @@
    messages. */
 #include "ir/made.h"
 #include "int8.h"
-#include <float.h>
 #include <math.h>
 
 static const double LEVELS = 127, ZERO_CODE = 128, LEAST_SCALE = 0x1p-100;
@@ -73,7 +72,7 @@ Int8Packed int8_pack(Int8 *int8, ValueId v) {
   Str in = int8_dim(int8, "in");
   v = ir_cast(int8->m, int8->f, v, ELEM_f32, int8->loc);
   ValueId size = ir_unary(int8->m, int8->f, OP_abs, v, int8->loc),
-          finite = bin(int8, OP_le, size, num(int8, FLT_MAX));
+          finite = bin(int8, OP_lt, size, num(int8, INFINITY));
   size = ir_where(int8->m, int8->f, finite, size, num(int8, INFINITY), int8->loc);
   ValueId most = ir_reduce(int8->m, int8->f, OP_rmax, size, 1, &in, int8->loc);
   Int8Packed packed;
