@@ -299,10 +299,10 @@ static Val arith(Eval *e, AstOp op, const Val *a, const Val *b) {
 }
 
 static Val comparison(Eval *e, AstOp op, const Val *a, const Val *b) {
-  const Val *in[] = {a, b};
+  bool swapped = op == AST_GT || op == AST_GE; /* b < a */
+  const Val *in[] = {swapped ? b : a, swapped ? a : b};
   Dims dims = in[biggest(2, in)]->dims;
   if (a->known && b->known) return val_flat(VAL_BOOL, dims, compare(op, a->number, b->number));
-  if (op == AST_GT || op == AST_GE) in[0] = b, in[1] = a;
   Val out = val_tensor(VAL_BOOL, dims);
   lower_op(e, &out, 1, code_of(op), 2, in, 0, NULL);
   if (op != AST_NE) return out;

@@ -173,6 +173,8 @@ static const Case structures[] = {
     {"  z = dot[D](x, x)", {14.25}},
     {"  z = dot[C](m, rename[R -> One](slice[R -> One](m)))", {14, 32}},
     {"  z = sum[R](outer(sum[C](m), x))", {21, -42, 63, 10.5}},
+    {"  z = float(m > 0.05 * outer(sum[R](m), sum[C](m)))", {0, 1, 0, 0, 1, 0}}, /* [C, R] */
+    {"  z = float(m >= 0.05 * outer(sum[R](m), sum[C](m)))", {0, 1, 0, 0, 1, 0}},
     {"  z = expand[R](x)", {1, 1, -2, -2, 3, 3, 0.5, 0.5}},
     {"  z = rename[D -> E](x)", {1, -2, 3, 0.5}},
     {"  z = split[D -> R, Half](x)", {1, -2, 3, 0.5}},
