@@ -83,7 +83,19 @@ static double rounded(Elem e, double x) {
   }
 }
 
+bool interp_in_field(const Interp *in, Elem e) {
+  return in->field && (elem_class(e) == CLASS_FLOAT || e == ELEM_u8);
+}
+
+bool run_in_field(const InterpRun *run, Elem e) { return interp_in_field(run->interp, e); }
+
+double run_constant(const InterpRun *run, Elem e, double x) {
+  return run_in_field(run, e) ? field_of((float)x) : x;
+}
+
 static double code(const InterpRun *run, double x) {
+  if (run->interp->field)
+    return run->op && run->op->code == OP_cast ? field_sub(x, field_of(0.5)) : x;
   if (!run->interp->exact_codes) return whole(x, 0, 255);
   return run->op->code == OP_cast ? x - 0.5 : x;
 }
@@ -101,6 +113,7 @@ double run_round(const InterpRun *run, Elem e, double x) {
   if (e == ELEM_u8) return code(run, x);
   if (e == ELEM_i32) return whole(x, INT32_MIN, INT32_MAX);
   if (e == ELEM_i64) return whole(x, (double)INT64_MIN, (double)INT64_MAX);
+  if (run->interp->field) return x;
   return noisy(run->interp, run->interp->round ? rounded(e, x) : x);
 }
 
@@ -303,6 +316,7 @@ void interp_set_noise(Interp *in, double share, uint64_t seed) {
   in->noise = share, in->drawn = seed;
 }
 void interp_set_exact_codes(Interp *in, bool on) { in->exact_codes = on; }
+void interp_set_field(Interp *in, bool on) { in->field = on; }
 void interp_set_early(Interp *in, bool on) { in->early = on; }
 
 void interp_set_kernels(Interp *in, InterpKernel *run, void *state) {

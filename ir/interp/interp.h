@@ -31,6 +31,9 @@ void interp_set_exact_codes(Interp *in, bool on);
    itself, at random from the seed; 0: none is. Results that then change by more depend on rounding
    (CESTAC, Vignes, 1993). */
 void interp_set_noise(Interp *in, double share, uint64_t seed);
+/* On, and off at first: floats are elements of a prime field (field.h) in place of rounded numbers.
+   Floats that are set must be elements; messages in 8 bits change no number. */
+void interp_set_field(Interp *in, bool on);
 void interp_set(Interp *in, const char *global, const double *data);
 void interp_set_all(Interp *in, const char *global, double value); /* every element */
 const Tensor *interp_get(const Interp *in, const char *global);    /* NULL: no such global */

@@ -18,6 +18,7 @@ typedef struct Heads {
   int64_t *at_mask;
   int64_t mask_stride;
   double scale, *p; /* p[keys]: of the current row */
+  bool field;       /* numbers are elements of a field */
 } Heads;
 
 static Heads heads_of(InterpRun *run, uint32_t operands) {
@@ -34,7 +35,8 @@ static Heads heads_of(InterpRun *run, uint32_t operands) {
   heads.at_kv = walk_offsets(run->arena, &heads.rows, &heads.k->type);
   if (heads.mask) heads.at_mask = walk_offsets(run->arena, &heads.rows, &heads.mask->type);
   if (heads.mask) heads.mask_stride = stride_of(&heads.mask->type, heads.key);
-  heads.scale = attr_float(&run->op->attrs, ATTR_scale, 1);
+  heads.field = run_in_field(run, heads.q->type.elem);
+  heads.scale = run_constant(run, heads.q->type.elem, attr_float(&run->op->attrs, ATTR_scale, 1));
   heads.p = ARENA_ARRAY(run->arena, double, heads.keys);
   return heads;
 }
@@ -43,10 +45,38 @@ static bool admits(const Heads *heads, int64_t row, int64_t key) {
   return !heads->mask || heads->mask->at[heads->at_mask[row] + key * heads->mask_stride] != 0;
 }
 
-static double inner(const double *a, int64_t a_step, const double *b, int64_t b_step, int64_t n) {
+static double add(const Heads *heads, double a, double b) {
+  return heads->field ? field_add(a, b) : a + b;
+}
+
+static double subtract(const Heads *heads, double a, double b) {
+  return heads->field ? field_sub(a, b) : a - b;
+}
+
+static double multiply(const Heads *heads, double a, double b) {
+  return heads->field ? field_mul(a, b) : a * b;
+}
+
+static double divide(const Heads *heads, double a, double b) {
+  return heads->field ? field_div(a, b) : a / b;
+}
+
+static bool larger(const Heads *heads, double a, double b) {
+  return heads->field ? field_less(b, a) : a > b;
+}
+
+static double function(const Heads *heads, OpCode code, double (*real)(double), double x) {
+  return heads->field ? field_function(code, x, real) : real(x);
+}
+
+static double inner(const Heads *heads, const double *a, int64_t a_step, const double *b,
+                    int64_t b_step, int64_t n) {
   double sum = 0;
-  for (int64_t i = 0; i < n; i++) sum += a[i * a_step] * b[i * b_step];
-  return sum;
+  FieldSum exact = {0};
+  for (int64_t i = 0; i < n; i++)
+    if (heads->field) field_sum_add(&exact, a[i * a_step], b[i * b_step]);
+    else sum += a[i * a_step] * b[i * b_step];
+  return heads->field ? field_sum(&exact) : sum;
 }
 
 /* Fills h->p with the row's probabilities; returns its lse. */
@@ -54,18 +84,22 @@ static double softmax_row(Heads *heads, int64_t row) {
   double most = -INFINITY, sum = 0;
   for (int64_t j = 0; j < heads->keys; j++) {
     const double *k = heads->k->at + heads->at_kv[row] + j * heads->key_stride;
-    double s = heads->scale * inner(heads->q->at + heads->at_q[row], heads->q_step, k,
-                                    heads->kv_step, heads->width);
+    double s = multiply(heads, heads->scale,
+                        inner(heads, heads->q->at + heads->at_q[row], heads->q_step, k,
+                              heads->kv_step, heads->width));
     heads->p[j] = admits(heads, row, j) ? s : -INFINITY;
-    if (heads->p[j] > most) most = heads->p[j];
+    if (larger(heads, heads->p[j], most)) most = heads->p[j];
   }
   if (most == -INFINITY) {
     for (int64_t j = 0; j < heads->keys; j++) heads->p[j] = 0;
     return -INFINITY;
   }
-  for (int64_t j = 0; j < heads->keys; j++) sum += heads->p[j] = exp(heads->p[j] - most);
-  for (int64_t j = 0; j < heads->keys; j++) heads->p[j] /= sum;
-  return most + log(sum);
+  for (int64_t j = 0; j < heads->keys; j++) {
+    heads->p[j] = function(heads, OP_exp, exp, subtract(heads, heads->p[j], most));
+    sum = add(heads, sum, heads->p[j]);
+  }
+  for (int64_t j = 0; j < heads->keys; j++) heads->p[j] = divide(heads, heads->p[j], sum);
+  return add(heads, most, function(heads, OP_log, log, sum));
 }
 
 static void forward(InterpRun *run) {
@@ -81,7 +115,7 @@ static void forward(InterpRun *run) {
     run_put(run, lse, at_lse[row], softmax_row(&heads, row));
     for (int64_t d = 0; d < heads.width; d++)
       run_put(run, tensor, at_y[row] + d * y_step,
-              inner(heads.p, 1, heads.v->at + at_v[row] + d * v_step, v_key, heads.keys));
+              inner(&heads, heads.p, 1, heads.v->at + at_v[row] + d * v_step, v_key, heads.keys));
   }
 }
 
@@ -100,9 +134,10 @@ static double *at_row(const Moving *moving, int64_t row, int64_t key) {
   return moving->at + moving->row[row] + key * moving->key;
 }
 
-static void add_scaled(double *to, int64_t to_step, double factor, const double *x, int64_t step,
-                       int64_t n) {
-  for (int64_t i = 0; i < n; i++) to[i * to_step] += factor * x[i * step];
+static void add_scaled(const Heads *heads, double *to, int64_t to_step, double factor,
+                       const double *x, int64_t step) {
+  for (int64_t i = 0; i < heads->width; i++)
+    to[i * to_step] = add(heads, to[i * to_step], multiply(heads, factor, x[i * step]));
 }
 
 static void backward(InterpRun *run) {
@@ -113,14 +148,15 @@ static void backward(InterpRun *run) {
          dk = moving(run, &heads, run_out(run, 1)), dv = moving(run, &heads, run_out(run, 2));
   for (int64_t row = 0, n = type_count(&heads.rows); row < n; row++) {
     const double *g = at_row(&dy, row, 0);
-    double delta = inner(g, dy.step, at_row(&y, row, 0), y.step, heads.width);
+    double delta = inner(&heads, g, dy.step, at_row(&y, row, 0), y.step, heads.width);
     softmax_row(&heads, row);
     for (int64_t j = 0; j < heads.keys; j++) {
-      double ds = heads.scale * heads.p[j] *
-                  (inner(g, dy.step, at_row(&v, row, j), v.step, heads.width) - delta);
-      add_scaled(at_row(&dv, row, j), dv.step, heads.p[j], g, dy.step, heads.width);
-      add_scaled(at_row(&dq, row, 0), dq.step, ds, at_row(&k, row, j), k.step, heads.width);
-      add_scaled(at_row(&dk, row, j), dk.step, ds, at_row(&q, row, 0), q.step, heads.width);
+      double dp = inner(&heads, g, dy.step, at_row(&v, row, j), v.step, heads.width);
+      double ds =
+          multiply(&heads, multiply(&heads, heads.scale, heads.p[j]), subtract(&heads, dp, delta));
+      add_scaled(&heads, at_row(&dv, row, j), dv.step, heads.p[j], g, dy.step);
+      add_scaled(&heads, at_row(&dq, row, 0), dq.step, ds, at_row(&k, row, j), k.step);
+      add_scaled(&heads, at_row(&dk, row, j), dk.step, ds, at_row(&q, row, 0), q.step);
     }
   }
   for (uint32_t i = 0; i < 3; i++)

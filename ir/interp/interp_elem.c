@@ -55,6 +55,67 @@ static double (*const binary[OP_COUNT])(double, double) = {
     [OP_eq] = do_eq,   [OP_and] = do_and, [OP_or] = do_or,
 };
 
+/* ---- in a field ---- */
+
+static double field_neg(double a) { return field_sub(0, a); }
+static double field_abs(double a) { return field_mul(a, field_sign(a)); }
+static double field_min(double a, double b) { return field_less(b, a) || isnan(b) ? b : a; }
+static double field_max(double a, double b) { return field_less(a, b) || isnan(b) ? b : a; }
+static double field_lt(double a, double b) { return field_less(a, b); }
+static double field_le(double a, double b) { return a == b || field_less(a, b); }
+
+static double (*const field_unary[OP_COUNT])(double) = {
+    [OP_neg] = field_neg, [OP_abs] = field_abs, [OP_sign] = field_sign, [OP_cast] = do_same,
+    [OP_copy] = do_same,  [OP_stop] = do_same,  [OP_wide] = do_same,
+};
+
+static double (*const field_binary[OP_COUNT])(double, double) = {
+    [OP_add] = field_add, [OP_sub] = field_sub, [OP_mul] = field_mul, [OP_div] = field_div,
+    [OP_min] = field_min, [OP_max] = field_max, [OP_lt] = field_lt,   [OP_le] = field_le,
+};
+
+/* Powers of numbers, and else a function of its own for each exponent. */
+static double field_pow(const Op *op, double x) {
+  enum { MOST = 64 };
+  double exponent = attr_float(&op->attrs, ATTR_value, 1);
+  if (exponent == trunc(exponent) && fabs(exponent) <= MOST)
+    return field_power(x, (int64_t)exponent);
+  return field_function(OP_COUNT + (uint64_t)field_of(exponent), x, fabs);
+}
+
+/* A whole number that an element stands for where an op makes an index of it. */
+static double index_of(double x) {
+  enum { RANGE = 1 << 10 };
+  return isfinite(x) ? (double)((uint64_t)field_random(OP_cast, (uint64_t)x) % RANGE) : x;
+}
+
+static double field_cast(const InterpRun *run, double x) {
+  bool from = run_in_field(run, run_in(run, 0)->type.elem),
+       to = run_in_field(run, run_out(run, 0)->type.elem);
+  return from == to ? x : to ? field_of(x) : index_of(x);
+}
+
+/* 1 / sqrt(x) is that of sqrt: rules may replace one by the other. */
+static double field_rsqrt(double x) { return field_div(1, field_function(OP_sqrt, x, sqrt)); }
+
+static double field_scalar(const InterpRun *run, const double *x) {
+  const Op *op = run->op;
+  if (op->code == OP_cast) return field_cast(run, x[0]);
+  if (op->code == OP_pow) return field_pow(op, x[0]);
+  if (op->code == OP_rsqrt) return field_rsqrt(x[0]);
+  if (field_unary[op->code]) return field_unary[op->code](x[0]);
+  if (field_binary[op->code]) return field_binary[op->code](x[0], x[1]);
+  if (unary[op->code]) return field_function(op->code, x[0], unary[op->code]);
+  return interp_scalar(op, x);
+}
+
+static bool is_of_field(const InterpRun *run) {
+  return run_in_field(run, run_out(run, 0)->type.elem) ||
+         run_in_field(run, run_in(run, 0)->type.elem);
+}
+
+/* ---- ops ---- */
+
 double interp_scalar(const Op *op, const double *x) {
   if (op->code == OP_where) return x[0] != 0 ? x[1] : x[2];
   if (op->code == OP_lookup) return lookup_one(op, x[0], x[1]);
@@ -68,7 +129,7 @@ void run_elem(InterpRun *run) {
   Tensor *out = run_out(run, 0);
   int64_t index[MAX_RANK] = {0}, i = 0;
   Steps steps[3];
-  bool looks = run->op->code == OP_lookup;
+  bool looks = run->op->code == OP_lookup, field = is_of_field(run);
   LookupTable table = looks ? lookup_table(run->arena, run->op) : (LookupTable){0};
   for (uint32_t k = 0; k < run->op->nin; k++)
     steps[k] = steps_in(&out->type, &run_in(run, k)->type);
@@ -76,7 +137,9 @@ void run_elem(InterpRun *run) {
     double x[3] = {0};
     for (uint32_t k = 0; k < run->op->nin; k++)
       x[k] = run_in(run, k)->at[steps_at(&out->type, &steps[k], index)];
-    double y = looks ? lookup_bit(&table, (int64_t)x[0], (int64_t)x[1]) : interp_scalar(run->op, x);
+    double y = looks   ? lookup_bit(&table, (int64_t)x[0], (int64_t)x[1])
+               : field ? field_scalar(run, x)
+                       : interp_scalar(run->op, x);
     run_put(run, out, i++, y);
   } while (walk_next(&out->type, index));
 }
@@ -94,7 +157,7 @@ static void run_rand(InterpRun *run) {
     uint64_t at = base;
     for (int k = 0; k < group.nfrom; k++)
       at += (uint64_t)(index[type_find(&out->type, group.from[k])] * strides->list[k]);
-    out->at[i++] = philox_uniform(seed, key, step, at);
+    out->at[i++] = run_constant(run, out->type.elem, philox_uniform(seed, key, step, at));
   } while (walk_next(&out->type, index));
 }
 
@@ -105,6 +168,7 @@ void run_source(InterpRun *run) {
   } else if (run->op->code == OP_iota) {
     for (int64_t i = 0; i < type_count(&out->type); i++) out->at[i] = (double)i;
   } else {
-    run_put(run, out, 0, attr_float(&run->op->attrs, ATTR_value, 0));
+    run_put(run, out, 0,
+            run_constant(run, out->type.elem, attr_float(&run->op->attrs, ATTR_value, 0)));
   }
 }

@@ -23,9 +23,8 @@ static double *exchange(PlacedCall *call, const Fn *f, const Flying *flying) {
   Arena *arena = call->x->arena;
   double *send = ARENA_ARRAY(arena, double, sends + 1),
          *receive = ARENA_ARRAY(arena, double, receives + 1);
-  for (int64_t i = 0; i < sends; i++)
-    send[i] = placed_decode(flying->from.memory->byte + flying->from.at + i * size, e);
-  if (!call->x->in->ranks || !ranks_exchange(call->x->in, flying->op, &flying->m, send, receive))
+  placed_read(flying->from, e, send, sends);
+  if (!call->x->in->ranks || !ranks_exchange(call->x->in, f, flying->op, &flying->m, send, receive))
     call->x->error = interp_alone;
   return receive;
 }
@@ -34,8 +33,7 @@ static void receive(const Fn *f, const Flying *flying, Mark mark) {
   Elem e = value_type(f, flying->op->out)->elem;
   int64_t size = elem_bytes(e), n = received_bytes(f, flying->op) / size;
   placed_spoil(flying->to, n * size, mark);
-  for (int64_t k = 0; k < n; k++)
-    placed_encode(flying->to.memory->byte + flying->to.at + k * size, e, flying->received[k]);
+  placed_write(flying->to, e, flying->received, n);
 }
 
 /* In a chain: the latest message of the previous op arrives and is sent on. Returns its mark. */

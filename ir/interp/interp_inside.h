@@ -4,6 +4,7 @@
    fills its results through a Run. */
 #ifndef SHARDC_INTERP_INSIDE_H
 #define SHARDC_INTERP_INSIDE_H
+#include "field.h"
 #include "interp.h"
 #include "ir/schedule/message.h"
 
@@ -15,7 +16,7 @@ typedef struct Store {
 struct Interp {
   Module *m;
   Arena *arena;
-  bool round, early, exact_codes;
+  bool round, early, exact_codes, field;
   double noise;
   uint64_t drawn; /* noise so far */
   const char *error;
@@ -29,8 +30,8 @@ struct Interp {
 
 /* One rank's part of a collective of its axis: dense elements of its buffers in and out. False: the
    ranks did not meet, since one of them has failed or is at another op. */
-bool ranks_exchange(const Interp *in, const Op *o, const Message *m, const double *send,
-                    double *receive);
+bool ranks_exchange(const Interp *in, const Fn *f, const Op *o, const Message *m,
+                    const double *send, double *receive);
 extern const char interp_alone[]; /* the error of a rank whose peers did not come */
 /* Serialises actions that ranks may not do concurrently, such as print: NULL for one rank. */
 void ranks_lock(struct Ranks *r);
@@ -58,8 +59,12 @@ RunFamily run_source, run_elem, run_reduce, run_scan, run_struct, run_contract, 
 RunFamily run_attention, run_collective;
 
 const Tensor *run_in(const InterpRun *run, uint32_t i);
-Tensor *run_out(const InterpRun *run, uint32_t i);        /* zero at first */
-double run_round(const InterpRun *run, Elem e, double x); /* x as element type e can hold it */
+Tensor *run_out(const InterpRun *run, uint32_t i); /* zero at first */
+/* Are numbers of that type elements of a field? */
+bool interp_in_field(const Interp *in, Elem e);
+bool run_in_field(const InterpRun *run, Elem e);
+double run_constant(const InterpRun *run, Elem e, double x); /* a real number as the type has it */
+double run_round(const InterpRun *run, Elem e, double x);    /* x as element type e can hold it */
 void run_put(const InterpRun *run, Tensor *tensor, int64_t i, double x); /* rounded */
 
 /* Walking a space of dims: `index` counts through it, the last axis fastest. Steps say how far one

@@ -102,13 +102,11 @@ static void run_placed_collective(PlacedCall *call, const Op *op) {
   Arena *arena = arena_new();
   double *send = ARENA_ARRAY(arena, double, sends + 1),
          *receive = ARENA_ARRAY(arena, double, receives);
-  for (int64_t i = 0; i < sends; i++)
-    send[i] = placed_decode(from.memory->byte + from.at + i * size, in->elem);
-  if (!call->x->in->ranks || !ranks_exchange(call->x->in, op, &message, send, receive))
+  placed_read(from, in->elem, send, sends);
+  if (!call->x->in->ranks || !ranks_exchange(call->x->in, call->f, op, &message, send, receive))
     call->x->error = interp_alone;
   placed_spoil(to, receives * size, mark);
-  for (int64_t i = 0; i < receives; i++)
-    placed_encode(to.memory->byte + to.at + i * size, out->elem, receive[i]);
+  placed_write(to, out->elem, receive, receives);
   arena_free(arena);
 }
 
@@ -203,10 +201,9 @@ static void exchange_globals(PlacedMachine *machine, bool out) {
       machine->old[g] = ++machine->last;
       placed_spoil((PlacedAddress){&machine->global[g], 0}, n * size, machine->last);
     }
-    for (int64_t i = 0; i < n; i++) {
-      if (out) tensor->at[i] = placed_decode(machine->global[g].byte + i * size, tensor->type.elem);
-      else placed_encode(machine->global[g].byte + i * size, tensor->type.elem, tensor->at[i]);
-    }
+    PlacedAddress at = {&machine->global[g], 0};
+    if (out) placed_read(at, tensor->type.elem, tensor->at, n);
+    else placed_write(at, tensor->type.elem, tensor->at, n);
   }
 }
 

@@ -10,6 +10,7 @@ typedef uint32_t Mark; /* 0: nobody */
 typedef struct Memory {
   const char *name;
   unsigned char *byte;
+  double *element; /* by byte: of numbers that are elements of a field; else NULL */
   Mark *mark;
   int64_t n;
 } Memory;
@@ -64,9 +65,9 @@ bool placed_inside(PlacedAddress address, int64_t bytes);
 void placed_spoil(PlacedAddress address, int64_t bytes, Mark mark);
 /* Have all these bytes this mark? */
 bool placed_marked(PlacedAddress address, int64_t bytes, Mark mark);
-/* One element of type e. */
-void placed_encode(unsigned char *to, Elem e, double x);
-double placed_decode(const unsigned char *from, Elem e);
+/* n elements of type e, one after the other. */
+void placed_write(PlacedAddress to, Elem e, const double *x, int64_t n);
+void placed_read(PlacedAddress from, Elem e, double *x, int64_t n);
 PlacedAddress placed_offset(PlacedAddress address, int64_t bytes);
 /* Where v begins. */
 PlacedAddress placed_address(const PlacedCall *call, ValueId v);

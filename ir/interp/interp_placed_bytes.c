@@ -2,6 +2,7 @@
 #include "interp_placed.h"
 #include "ir/support/numbers.h"
 #include "ir/support/num.h"
+#include <math.h>
 
 void placed_error(PlacedCall *call, const Op *op, const char *what, ValueId v) {
   if (call->x->error) return;
@@ -17,8 +18,9 @@ void placed_error(PlacedCall *call, const Op *op, const char *what, ValueId v) {
 /* ---- bytes ---- */
 
 Memory placed_memory(PlacedMachine *x, const char *name, int64_t n) {
-  Memory m = {name, ARENA_ARRAY(x->arena, unsigned char, n + 2 * CACHE_LINE),
+  Memory m = {name, ARENA_ARRAY(x->arena, unsigned char, n + 2 * CACHE_LINE), NULL,
               ARENA_ARRAY(x->arena, Mark, n + 1), n};
+  if (x->in->field) m.element = ARENA_ARRAY(x->arena, double, n + 1);
   m.byte += -(uintptr_t)m.byte % CACHE_LINE;
   memset(m.byte, 0xff, (size_t)n);
   return m;
@@ -32,6 +34,8 @@ void placed_spoil(PlacedAddress address, int64_t bytes, Mark mark) {
   if (!placed_inside(address, bytes)) return;
   memset(address.memory->byte + address.at, 0xff, (size_t)bytes);
   for (int64_t i = 0; i < bytes; i++) address.memory->mark[address.at + i] = mark;
+  for (int64_t i = 0; address.memory->element && i < bytes; i++)
+    address.memory->element[address.at + i] = NAN;
 }
 
 bool placed_marked(PlacedAddress address, int64_t bytes, Mark mark) {
@@ -41,7 +45,7 @@ bool placed_marked(PlacedAddress address, int64_t bytes, Mark mark) {
   return true;
 }
 
-void placed_encode(unsigned char *to, Elem e, double x) {
+static void encode(unsigned char *to, Elem e, double x) {
   float f = (float)x;
   uint16_t h = e == ELEM_bf16 ? bf16_from_f32(f) : f16_from_f32(f);
   int32_t i = elem_class(e) == CLASS_INT ? (int32_t)(int64_t)x : 0;
@@ -52,7 +56,7 @@ void placed_encode(unsigned char *to, Elem e, double x) {
   memcpy(to, from[e], (size_t)elem_bytes(e));
 }
 
-double placed_decode(const unsigned char *from, Elem e) {
+static double decode(const unsigned char *from, Elem e) {
   NumberBits bits;
   memcpy(&bits, from, (size_t)elem_bytes(e));
   switch (e) {
@@ -65,6 +69,25 @@ double placed_decode(const unsigned char *from, Elem e) {
   case ELEM_u8: return bits.b;
   default: return bits.b != 0;
   }
+}
+
+static bool has_elements(PlacedAddress address, Elem e) {
+  return address.memory->element && (elem_class(e) == CLASS_FLOAT || e == ELEM_u8);
+}
+
+void placed_write(PlacedAddress to, Elem e, const double *x, int64_t n) {
+  int64_t size = elem_bytes(e);
+  bool elements = has_elements(to, e);
+  for (int64_t i = 0; i < n; i++, to.at += size)
+    if (elements) to.memory->element[to.at] = x[i];
+    else encode(to.memory->byte + to.at, e, x[i]);
+}
+
+void placed_read(PlacedAddress from, Elem e, double *x, int64_t n) {
+  int64_t size = elem_bytes(e);
+  bool elements = has_elements(from, e);
+  for (int64_t i = 0; i < n; i++, from.at += size)
+    x[i] = elements ? from.memory->element[from.at] : decode(from.memory->byte + from.at, e);
 }
 
 /* ---- values ---- */
@@ -92,11 +115,11 @@ static bool visit_element(const PlacedCall *call, ValueId v, PlacedAddress addre
   Elem e = value_type(call->f, v)->elem;
   int64_t size = elem_bytes(e);
   if (!placed_inside(address, size)) return false;
-  unsigned char *byte = address.memory->byte + address.at;
   bool own = placed_marked(address, size, call->mark[v]);
-  if (access == READ && x) *x = placed_decode(byte, e);
-  if (access == WRITE) placed_encode(byte, e, *x);
-  if (access == SPOIL) memset(byte, 0xff, (size_t)size);
+  if (access == READ && x) placed_read(address, e, x, 1);
+  if (access == WRITE) placed_write(address, e, x, 1);
+  if (access == SPOIL) memset(address.memory->byte + address.at, 0xff, (size_t)size);
+  if (access == SPOIL && address.memory->element) address.memory->element[address.at] = NAN;
   for (int64_t i = 0; access != READ && i < size; i++)
     address.memory->mark[address.at + i] = call->mark[v];
   return own || access != READ;
@@ -158,4 +181,6 @@ void placed_copy(PlacedCall *call, const Op *op, PlacedAddress to, ValueId v, Ma
   if (call->x->error) return;
   placed_spoil(to, n, to_mark);
   memmove(to.memory->byte + to.at, from.memory->byte + from.at, (size_t)n);
+  if (to.memory->element)
+    memmove(to.memory->element + to.at, from.memory->element + from.at, (size_t)n * sizeof(double));
 }

@@ -110,9 +110,9 @@ static void move_block(const Tensor *a, int64_t from, Tensor *b, int64_t to, Str
           a->at[(o * x.size + from * size) * x.inner + i];
 }
 
-static double reduced(const Op *o, double a, double b) {
-  if (strcmp(attr_str(&o->attrs, ATTR_reduce, ""), "max")) return a + b;
-  return b > a ? b : a;
+static double reduced(const Op *o, bool field, double a, double b) {
+  if (strcmp(attr_str(&o->attrs, ATTR_reduce, ""), "max")) return field ? field_add(a, b) : a + b;
+  return (field ? field_less(a, b) : b > a) ? b : a;
 }
 
 /* The part of the operand of a peer that it sends to this rank: this rank's block, or all. */
@@ -129,12 +129,12 @@ static Tensor sent_here(const RankExchange *exchange, const Tensor *peer) {
 static void exchange_blocks(const RankExchange *exchange, Tensor *out) {
   const Op *op = exchange->run->op;
   Str joined = collective_joins(op);
-  bool adds = collective_adds(op->code);
+  bool adds = collective_adds(op->code), field = run_in_field(exchange->run, out->type.elem);
   for (int64_t k = 0; k < exchange->ways; k++) {
     const Tensor piece = sent_here(exchange, exchange->peer[k]);
     if (joined) move_block(&piece, 0, out, k, joined, type_size(&piece.type, joined));
     for (int64_t i = 0, n = type_count(&out->type); !joined && i < n && (adds || !k); i++)
-      out->at[i] = k ? reduced(op, out->at[i], piece.at[i]) : piece.at[i];
+      out->at[i] = k ? reduced(op, field, out->at[i], piece.at[i]) : piece.at[i];
   }
 }
 
@@ -263,7 +263,7 @@ void run_collective(InterpRun *run) {
 
 /* Message by message and block by block, as the runtime does it; sums in the order of coordinates.
  */
-static void move_blocks(const Op *o, const Message *message, const double *const *peer,
+static void move_blocks(const Op *o, bool field, const Message *message, const double *const *peer,
                         int64_t mine, double *to) {
   bool joins = collective_joins(o), cuts = collective_cuts(o), adds = collective_adds(o->code);
   for (int64_t n = 0; n < message->times * message->ways * message->count; n++) {
@@ -274,13 +274,14 @@ static void move_blocks(const Op *o, const Message *message, const double *const
     double *p = &to[t * message->receive_step +
                     (joins ? message_at(message, message->receive_row, k, j) : j)];
     if (joins || !k) *p = v;
-    else if (adds) *p = reduced(o, *p, v);
+    else if (adds) *p = reduced(o, field, *p, v);
   }
 }
 
-bool ranks_exchange(const Interp *in, const Op *o, const Message *message, const double *send,
-                    double *receive) {
+bool ranks_exchange(const Interp *in, const Fn *f, const Op *o, const Message *message,
+                    const double *send, double *receive) {
   Ranks *ranks = in->ranks;
+  bool field = interp_in_field(in, value_type(f, o->out)->elem);
   int axis = mesh_find(ranks->m, attr_str(&o->attrs, ATTR_axis, ""));
   if (axis < 0 || message->ways != ranks->m->mesh.at[axis].size) return false;
   if (op_is_p2p(o->code))
@@ -296,7 +297,8 @@ bool ranks_exchange(const Interp *in, const Op *o, const Message *message, const
     same &= ranks->at[rank]->code == o->code && ranks->said[rank]->count == message->count &&
             ranks->said[rank]->times == message->times;
   }
-  if (same) move_blocks(o, message, peer, mesh_coordinate(ranks->m, in->rank, axis), receive);
+  if (same)
+    move_blocks(o, field, message, peer, mesh_coordinate(ranks->m, in->rank, axis), receive);
   arena_free(arena);
   return meet(ranks, in->rank, axis) && same;
 }
@@ -346,6 +348,10 @@ void ranks_set_early(Ranks *ranks, bool on) {
   for (int64_t i = 0; i < ranks->n; i++) interp_set_early(ranks->rank[i], on);
 }
 
+void ranks_set_field(Ranks *ranks, bool on) {
+  for (int64_t i = 0; i < ranks->n; i++) interp_set_field(ranks->rank[i], on);
+}
+
 void ranks_set_round(Ranks *ranks, bool on) {
   for (int64_t i = 0; i < ranks->n; i++) interp_set_round(ranks->rank[i], on);
 }
@@ -367,21 +373,24 @@ static Type whole_type(const Ranks *ranks, const Global *global) {
   return t;
 }
 
-/* Calls with the offset in the whole tensor of every element that the rank holds, in its order. */
+/* The offset in the whole tensor of every element that the rank holds, in its order. */
 static int64_t *offsets_of(const Ranks *ranks, Arena *arena, const Global *global, int64_t rank) {
+  const Type *t = &global->type;
   Type whole = whole_type(ranks, global);
-  int64_t *list = ARENA_ARRAY(arena, int64_t, type_count(&global->type)), index[MAX_RANK] = {0},
-          n = 0;
+  int64_t *list = ARENA_ARRAY(arena, int64_t, type_count(t)), *along[MAX_RANK],
+          index[MAX_RANK] = {0}, n = 0;
+  for (int i = 0; i < t->rank; i++) { /* of each index of a dim */
+    along[i] = ARENA_ARRAY(arena, int64_t, t->axis[i].size);
+    for (int64_t k = 0; k < t->axis[i].size; k++)
+      along[i][k] = stride_of(&whole, t->axis[i].dim) *
+                    placement_index(ranks->m, &global->placed, &t->axis[i], rank, k,
+                                    global->kind == GLOBAL_INPUT);
+  }
   do {
     int64_t at = 0;
-    for (int i = 0; i < global->type.rank; i++) {
-      Str dim = global->type.axis[i].dim;
-      int64_t where = placement_index(ranks->m, &global->placed, &global->type.axis[i], rank,
-                                      index[i], global->kind == GLOBAL_INPUT);
-      at += where * stride_of(&whole, dim);
-    }
+    for (int i = 0; i < t->rank; i++) at += along[i][index[i]];
     list[n++] = at;
-  } while (walk_next(&global->type, index));
+  } while (walk_next(t, index));
   return list;
 }
 

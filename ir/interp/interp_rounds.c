@@ -86,7 +86,7 @@ static void set_counter(PlacedCall *call, PlacedRounds *rounds, int64_t i) {
   *counter = placed_memory(call->x, "counter", elem_bytes(ELEM_i32));
   rounds->in[0] = (PlacedAddress){counter, 0}, rounds->in_mark[0] = placed_new_mark(call);
   placed_spoil(rounds->in[0], counter->n, rounds->in_mark[0]);
-  placed_encode(counter->byte, ELEM_i32, (double)i);
+  placed_write(rounds->in[0], ELEM_i32, &(double){(double)i}, 1);
 }
 
 static PlacedAddress ring_at(const PlacedCall *call, const PlacedRounds *rounds, uint32_t i,

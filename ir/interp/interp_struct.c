@@ -25,7 +25,7 @@ static void move(const Type *space, const JoinedSide *to, const JoinedSide *from
 }
 
 static void fill_with(InterpRun *run, Tensor *tensor) {
-  double fill = attr_float(&run->op->attrs, ATTR_fill, 0);
+  double fill = run_constant(run, tensor->type.elem, attr_float(&run->op->attrs, ATTR_fill, 0));
   for (int64_t i = 0, n = type_count(&tensor->type); i < n; i++) run_put(run, tensor, i, fill);
 }
 
@@ -150,6 +150,11 @@ static void move_stack(InterpRun *run) {
   }
 }
 
+static double rotated(const InterpRun *run, double x, double y, double cosine, double sine) {
+  if (!run->interp->field) return x * cosine + y * sine;
+  return field_add(field_mul(x, field_of(cosine)), field_mul(y, field_of(sine)));
+}
+
 /* Pairs (d, d + half) turn by the angle position * theta^(-2 d / D). */
 static void move_rope(InterpRun *run) {
   const Tensor *tensor = run_in(run, 0);
@@ -166,9 +171,9 @@ static void move_rope(InterpRun *run) {
                                   : (double)index[s];
     double angle = sign * pos * pow(theta, -2.0 * (double)(index[d] % half) / (double)size);
     int64_t here = steps_at(&out->type, &from, index), far = half * from.step[d];
-    double x = tensor->at[here],
-           y = index[d] < half ? -tensor->at[here + far] : tensor->at[here - far];
-    run_put(run, out, i++, x * cos(angle) + y * sin(angle));
+    double x = tensor->at[here], y = tensor->at[index[d] < half ? here + far : here - far];
+    run_put(run, out, i++,
+            rotated(run, x, y, cos(angle), index[d] < half ? -sin(angle) : sin(angle)));
   } while (walk_next(&out->type, index));
 }
 

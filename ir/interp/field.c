@@ -1,0 +1,108 @@
+/* Exact arithmetic for the interpreter: see field.h. */
+#include "field.h"
+#include <math.h>
+#include <string.h>
+
+enum { BITS = 51, REST = 129 }; /* the prime is 2^51 - 129 */
+static const uint64_t PRIME = ((uint64_t)1 << BITS) - REST;
+
+static bool is_element(double x) { return isfinite(x); }
+static uint64_t number(double x) { return (uint64_t)x; }
+
+/* 2^51 is REST modulo the prime. */
+static uint64_t reduce(unsigned __int128 x) {
+  while (x >> BITS) x = (x & (((uint64_t)1 << BITS) - 1)) + (x >> BITS) * REST;
+  return (uint64_t)x >= PRIME ? (uint64_t)x - PRIME : (uint64_t)x;
+}
+
+static uint64_t product(uint64_t a, uint64_t b) { return reduce((unsigned __int128)a * b); }
+
+static uint64_t power(uint64_t a, uint64_t n) {
+  uint64_t result = 1;
+  for (; n; n >>= 1, a = product(a, a))
+    if (n & 1) result = product(result, a);
+  return result;
+}
+
+static uint64_t inverse(uint64_t a) { return power(a, PRIME - 2); }
+
+static uint64_t mixed(uint64_t z) { /* splitmix64 */
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+  return z ^ (z >> 31);
+}
+
+double field_random(uint64_t seed, uint64_t i) {
+  return (double)reduce(mixed(mixed(seed + 0x9E3779B97F4A7C15u) + i * 0xD1B54A32D192ED03u));
+}
+
+double field_of(double x) {
+  if (!is_element(x)) return x;
+  int exponent;
+  double part = frexp(fabs(x), &exponent);
+  uint64_t whole = (uint64_t)ldexp(part, 53), two = exponent < 53 ? (PRIME + 1) / 2 : 2;
+  uint64_t scale = power(two, (uint64_t)(exponent < 53 ? 53 - exponent : exponent - 53));
+  uint64_t element = product(reduce(whole), scale);
+  return (double)(x < 0 && element ? PRIME - element : element);
+}
+
+double field_add(double a, double b) {
+  if (!is_element(a) || !is_element(b)) return a + b;
+  uint64_t sum = number(a) + number(b);
+  return (double)(sum >= PRIME ? sum - PRIME : sum);
+}
+
+static double negative(double a) { return a == 0 ? 0 : (double)(PRIME - number(a)); }
+
+double field_sub(double a, double b) {
+  return is_element(a) && is_element(b) ? field_add(a, negative(b)) : a - b;
+}
+
+double field_mul(double a, double b) {
+  return is_element(a) && is_element(b) ? (double)product(number(a), number(b)) : a * b;
+}
+
+double field_div(double a, double b) {
+  if (!is_element(a) || !is_element(b) || b == 0) return a / b;
+  return (double)product(number(a), inverse(number(b)));
+}
+
+double field_power(double a, int64_t n) {
+  if (!is_element(a) || (a == 0 && n < 0)) return pow(a, (double)n);
+  uint64_t size = power(number(a), (uint64_t)(n < 0 ? -n : n));
+  return (double)(n < 0 ? inverse(size) : size);
+}
+
+double field_function(uint64_t which, double x, double (*real)(double)) {
+  double exact = !is_element(x) || x == 0 || x == 1 ? real(x) : 0.5;
+  if (!is_element(exact)) return exact;
+  if (exact == trunc(exact)) return field_of(exact);
+  return field_random(which, number(x));
+}
+
+static uint64_t rank_of(double x) { return mixed(number(x) + 0x2545F4914F6CDD1Du); }
+
+bool field_less(double a, double b) {
+  if (!is_element(a) || !is_element(b)) return a < b;
+  return rank_of(a) < rank_of(b);
+}
+
+double field_sign(double a) {
+  if (!is_element(a)) return a > 0 ? 1 : a < 0 ? -1 : a;
+  if (a == 0) return 0;
+  return field_less(negative(a), a) ? 1 : (double)(PRIME - 1);
+}
+
+void field_sum_add(FieldSum *sum, double a, double b) {
+  if (is_element(a) && is_element(b)) {
+    sum->products += (unsigned __int128)number(a) * number(b); /* below 2^128 for 2^26 terms */
+    if (sum->products >> 126) sum->products = reduce(sum->products);
+  } else {
+    sum->others += a * b;
+  }
+}
+
+double field_sum(const FieldSum *sum) {
+  double elements = (double)reduce(sum->products);
+  return isnan(sum->others) || isinf(sum->others) ? sum->others : elements;
+}
