@@ -24,10 +24,12 @@
 #include "inputs.h"
 #include "codegen/codegen.h"
 #include "frontend/lower.h"
+#include "ir/interp/equal.h"
 #include "ir/interp/interp_ranks.h"
 #include "jit.h"
 #include "passes/math/noise.h"
 #include "passes/pass.h"
+#include "passes/simplify/simplify.h"
 #include "tests/common/limit.h"
 #include <math.h>
 #include <stdlib.h>
@@ -296,11 +298,30 @@ static bool compiled(Ctx *c, const char *path, const char *plan, Programs *progr
   return pipeline_classes(m, &all, programs);
 }
 
+/* In exact arithmetic, in bytes. */
+static bool equal_in_field(const Oracle *o, const char *path, const char *plan,
+                           const Programs *all) {
+  EqualReport report = {0};
+  PipelineOptions until = {.until = "micro"};
+  Module *m = lowered(o->c, path, plan);
+  if (!m || !pipeline_run(m, &until)) return false;
+  simplify_module(m, true);
+  EqualTask task = {.model = {.programs = &m, .n = 1, .whole = true},
+                    .ranks = {all->at, all->n, false, true, state % 2},
+                    .seed = state,
+                    .steps = 2};
+  if (programs_equal(&task, &report)) return true;
+  printf("not equal: after @%s, %s, element %lld: %s\n", report.entry, report.global,
+         (long long)report.element, report.why);
+  return false;
+}
+
 static Outcome try_plan(const Oracle *o, const char *path, const char *plan, Jit *jit) {
   Ctx *c = ctx_new();
   Programs programs;
   if (!compiled(c, path, plan, &programs)) return refused(c);
   if (!exact(o, &programs)) return WRONG;
+  if (!equal_in_field(o, path, plan, &programs)) return WRONG;
   Module *m = programs.at[0];
   jit_add(jit, m);
   return m->mesh.n ? EQUAL : by_kernels(o, path, m, jit);

@@ -1,0 +1,208 @@
+/* Exact equality of the programs of all ranks with the model: see equal.h. */
+#include "equal.h"
+#include "field.h"
+#include "ir/made.h"
+#include "ir/phases.h"
+#include "ir/support/num.h"
+#include <stdint.h>
+#include "ir/plan/module_settings.h"
+#include "interp_ranks.h"
+
+typedef struct Runner { /* one side */
+  const EqualSide *side;
+  Interp *whole; /* or */
+  Ranks *ranks;
+} Runner;
+
+typedef struct Equal {
+  const EqualTask *task;
+  EqualReport *report;
+  Module *m; /* of the model */
+  Runner model, ranks;
+  const char *entry; /* that ran last */
+} Equal;
+
+static bool differs(Equal *equal, Str global, int64_t element, const char *why) {
+  *equal->report = (EqualReport){why, global, equal->entry, element};
+  return false;
+}
+
+/* ---- one side ---- */
+
+static Runner runner_of(const EqualSide *side) {
+  Module *m = side->programs[0];
+  Runner runner = {.side = side};
+  if (side->whole) {
+    runner.whole = interp_new(m, m->arena);
+    interp_set_field(runner.whole, true);
+    return runner;
+  }
+  runner.ranks = ranks_new_classes(side->programs, side->n, m->arena);
+  ranks_set_field(runner.ranks, true), ranks_set_early(runner.ranks, side->early);
+  return runner;
+}
+
+/* The programs of other classes may not have it. */
+static bool runner_has(const Runner *runner, Str name) {
+  const Module *m = runner->side->programs[0];
+  for (uint32_t i = 0; i < m->globals.n; i++)
+    if (!strcmp(m->globals.at[i]->name, name)) return true;
+  return false;
+}
+
+static void runner_set(const Runner *runner, Str name, const double *data) {
+  if (!runner_has(runner, name)) return;
+  if (runner->whole) interp_set(runner->whole, name, data);
+  else ranks_set(runner->ranks, name, data);
+}
+
+static void runner_set_all(const Runner *runner, Str name, double value) {
+  if (!runner_has(runner, name)) return;
+  if (runner->whole) interp_set_all(runner->whole, name, value);
+  else ranks_set_all(runner->ranks, name, value);
+}
+
+static const Tensor *runner_get(const Runner *runner, Str name) {
+  return runner->whole ? interp_get(runner->whole, name) : ranks_get(runner->ranks, name);
+}
+
+static const char *runner_error(const Runner *runner) {
+  const char *error = runner->whole ? interp_error(runner->whole) : ranks_error(runner->ranks);
+  return error ? error : "no rank has it";
+}
+
+static bool has_entry(const Runner *runner, const char *name) {
+  const Module *m = runner->side->programs[0];
+  for (uint32_t i = 0; i < m->fns.n; i++)
+    if (m->fns.at[i]->kind == FN_ENTRY && !strcmp(m->fns.at[i]->name, name)) return true;
+  return false;
+}
+
+static bool runner_run(const Runner *runner, const char *entry) {
+  if (runner->whole) return interp_run(runner->whole, entry);
+  return (runner->side->placed ? ranks_run_placed : ranks_run)(runner->ranks, entry);
+}
+
+/* ---- inputs ---- */
+
+static uint64_t drawn(uint64_t seed, uint64_t i) { return (uint64_t)field_random(seed, i); }
+
+static int64_t size_of_dim(const Module *m, Str name) {
+  for (uint32_t i = 0; i < m->dims.n; i++)
+    if (m->dims.at[i].name == name) return m->dims.at[i].size;
+  return 1;
+}
+
+/* Some indexes are absent: -100, as labels that do not count. */
+static double input_number(const Module *m, const Global *g, uint64_t seed, uint64_t i) {
+  enum { ABSENT = -100, ONE_OF = 7, SMALL = 5 };
+  uint64_t r = drawn(seed, i);
+  if (g->of) return r % ONE_OF ? (double)(r / ONE_OF % (uint64_t)size_of_dim(m, g->of)) : ABSENT;
+  if (g->type.elem == ELEM_bool) return r % ONE_OF != 0;
+  return elem_class(g->type.elem) == CLASS_FLOAT ? (double)r : (double)(r % SMALL);
+}
+
+static void set_input(Equal *equal, const Global *g, uint64_t seed) {
+  int64_t n = type_count(&g->type);
+  double *data = ARENA_ARRAY(equal->m->arena, double, n + 1);
+  for (int64_t k = 0; k < n; k++) data[k] = input_number(equal->m, g, seed, (uint64_t)k);
+  runner_set(&equal->model, g->name, data), runner_set(&equal->ranks, g->name, data);
+}
+
+static void set_scalar(Equal *equal, const Global *g, uint64_t seed, int step) {
+  double value = !strcmp(g->name, "step")                  ? step
+                 : elem_class(g->type.elem) == CLASS_FLOAT ? (double)drawn(seed, 0)
+                                                           : (double)equal->task->seed;
+  runner_set_all(&equal->model, g->name, value), runner_set_all(&equal->ranks, g->name, value);
+}
+
+/* Which rank it is, a program knows already. */
+static bool is_coordinate(const Module *m, Str name) {
+  for (uint32_t i = 0; i < m->mesh.n; i++)
+    if (!strcmp(name, made_coordinate(m, m->mesh.at[i].name))) return true;
+  return false;
+}
+
+/* Scalars are those of the run, inputs those of the step. */
+static void set_all(Equal *equal, int step) {
+  for (uint32_t i = 0; i < equal->m->globals.n; i++) {
+    const Global *g = equal->m->globals.at[i];
+    uint64_t seed = drawn(equal->task->seed, i);
+    if (g->kind == GLOBAL_INPUT) set_input(equal, g, drawn(seed, (uint64_t)step));
+    if (g->kind == GLOBAL_SCALAR && !is_coordinate(equal->m, g->name))
+      set_scalar(equal, g, seed, step);
+  }
+}
+
+/* ---- comparing ---- */
+
+static bool compare(Equal *equal, const Global *g) {
+  const Tensor *x = runner_get(&equal->model, g->name), *y = runner_get(&equal->ranks, g->name);
+  if (!x || !y) return differs(equal, g->name, 0, runner_error(x ? &equal->ranks : &equal->model));
+  for (int64_t i = 0, n = type_count(&x->type); i < n; i++)
+    if (x->at[i] != y->at[i] && (x->at[i] == x->at[i] || y->at[i] == y->at[i]))
+      return differs(equal, g->name, i, "another value");
+  return true;
+}
+
+static bool compare_all(Equal *equal) {
+  for (uint32_t i = 0; i < equal->m->globals.n; i++) {
+    const Global *g = equal->m->globals.at[i];
+    bool output = g->kind == GLOBAL_OUTPUT && runner_has(&equal->ranks, g->name);
+    if (!output && g->kind != GLOBAL_PARAM && g->kind != GLOBAL_STATE) continue;
+    if (!compare(equal, g)) return false;
+  }
+  return true;
+}
+
+/* The entry of the step's phase. That of 1-bit Adam's frozen steps follows by itself. */
+static const char *entry_at(const Runner *runner, const char *entry, int step) {
+  const Fn *later = step ? module_later_step(runner->side->programs[0]) : NULL;
+  bool begun = later && fn_phase(later) == PHASE_late && step >= fn_phase_from(later);
+  return begun ? later->name : entry;
+}
+
+/* step 0: it is no step. */
+static bool run_both(Equal *equal, const char *entry, int step) {
+  const Runner *side[] = {&equal->model, &equal->ranks};
+  equal->entry = entry;
+  for (int i = 0; i < 2; i++)
+    if (!runner_run(side[i], entry_at(side[i], entry, step)))
+      return differs(equal, NULL, 0, runner_error(side[i]));
+  return compare_all(equal);
+}
+
+/* Where both sides have the entry. */
+static bool run_other(Equal *equal, const char *entry) {
+  bool known = has_entry(&equal->model, entry) && has_entry(&equal->ranks, entry);
+  return !known || run_both(equal, entry, 0);
+}
+
+/* Frozen steps of 1-bit Adam, evaluation, and the values that samples are drawn from. */
+static bool run_others(Equal *equal) {
+  static const Phase phases[] = {PHASE_derive, PHASE_freeze, PHASE_frozen, PHASE_frozen,
+                                 PHASE_thaw};
+  for (size_t i = 0; i < COUNT_OF(phases); i++)
+    if (!run_other(equal, phase_entry_name(phases[i]))) return false;
+  return run_other(equal, "eval") && run_other(equal, "logits");
+}
+
+/* After the warm-up of rates, where the run has one. */
+static int later_step(const Module *m, int i) {
+  int64_t half = module_whole(m, "train.steps") / 2;
+  return half > i && half < INT32_MAX ? (int)half : i;
+}
+
+bool programs_equal(const EqualTask *task, EqualReport *report) {
+  Equal equal = {.task = task, .report = report, .m = task->model.programs[0]};
+  equal.model = runner_of(&task->model), equal.ranks = runner_of(&task->ranks);
+  set_all(&equal, 0);
+  if (!run_both(&equal, "init", 0)) return false;
+  for (int i = 1; i <= task->steps; i++) {
+    int step = i == 1 ? 1 : later_step(equal.m, i);
+    set_all(&equal, step);
+    if (!run_both(&equal, "step", step)) return false;
+  }
+  set_all(&equal, task->steps + 1);
+  return run_others(&equal);
+}

@@ -1,0 +1,37 @@
+/* Do the programs of all ranks compute what the model does? Both run in exact arithmetic (field.h)
+   with the same random parameters and inputs: `init`, some steps of training, `eval`. Losses,
+   outputs and parameters must be equal, and ranks that hold the same number must agree. A program
+   that is wrong passes with a chance of d / 2^51 for numbers that are polynomials of degree d of
+   what is drawn; functions that are no polynomials count as random ones (field.h).
+
+   Rounding is not compared, and neither is sampling (`decode`), whose programs merge pieces of a
+   softmax: these are equal by a law of exp that random functions do not have. */
+#ifndef SHARDC_EQUAL_H
+#define SHARDC_EQUAL_H
+#include "ir/ir.h"
+
+typedef struct EqualSide {
+  Module *const *programs; /* of the classes of ranks, or one */
+  uint32_t n;
+  bool whole;  /* one program of all samples: before pass `localize` */
+  bool placed; /* after pass `memory`: in bytes */
+  bool early;  /* messages arrive when they start */
+} EqualSide;
+
+typedef struct EqualTask {
+  EqualSide model, ranks;
+  uint64_t seed;
+  int steps;
+} EqualTask;
+
+typedef struct EqualReport { /* of a difference */
+  const char *why;           /* in an arena of the side's; NULL: they are equal */
+  Str global;                /* NULL: no run of an entry ended */
+  const char *entry;         /* after which it was seen */
+  int64_t element;           /* the first that differs */
+} EqualReport;
+
+/* False: see the report. */
+bool programs_equal(const EqualTask *task, EqualReport *report);
+
+#endif
