@@ -45,8 +45,9 @@ SEES = {
 }
 COMMAND = [*SEES, 'driver', 'driver/sheet']                       # a command: the compiler, command line, results
 SEES |= {f'driver/{room}': COMMAND for room in ('data', 'doctor', 'reference', 'tune', 'verify')}
-SEES |= {'driver/layout': [*COMMAND, 'driver/fit'], 'driver/fit': COMMAND,
-         'driver/plan': [*COMMAND, 'driver/fit', 'driver/layout'], 'driver/sheet': [*IR, 'runtime'],
+SEES |= {f'driver/{room}': [*COMMAND, 'driver/fit'] for room in ('layout', 'equal')}
+SEES |= {'driver/fit': COMMAND, 'driver/plan': [*COMMAND, 'driver/fit', 'driver/layout'],
+         'driver/sheet': [*IR, 'runtime'],
          'driver/dump': [*COMMAND, 'driver/layout']}
 SEES['driver'] = list(SEES)
 # Headers that all folders of a room may include: (room, header).

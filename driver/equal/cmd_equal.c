@@ -1,0 +1,153 @@
+/* `shardc equal`: shows in exact arithmetic that the programs of all ranks compute the model
+   (ir/interp/equal.h). The model is the program of one rank after pass `micro`; the programs are
+   those of every class of ranks after pass `prove`, in bytes, with messages that arrive as late as
+   they may, and once more as early as they may. Both run at the small sizes of equal_sizes.c, with
+   the layers and the lines of the plan. If they differ, the passes in between are tried one by one,
+   and the first after which the programs differ is named. If there are two dumps, the first is the
+   model, and sizes are as written. */
+#include "driver/sheet/sheet.h"
+#include "driver/fit/fit.h"
+#include "equal_sizes.h"
+#include "ir/interp/equal.h"
+#include "ir/shape/placement.h"
+#include "passes/pass.h"
+#include "passes/simplify/simplify.h"
+
+enum { STEPS = 2 };
+
+typedef struct EqualRun {
+  Cli *o; /* with the sizes that are compared */
+  const char *sizes;
+  int64_t ranks;
+  uint32_t classes;
+  EqualReport report;
+} EqualRun;
+
+static uint32_t place_of(const char *pass) {
+  uint32_t n;
+  const Pass *table = pass_table(&n);
+  for (uint32_t i = 0; pass && i < n; i++)
+    if (!strcmp(table[i].name, pass)) return i + 1;
+  return 0;
+}
+
+/* Operand number i, run to that pass; false: diagnostics were given. */
+static bool make_side(EqualRun *run, uint32_t i, const char *until, EqualSide *side) {
+  Cli *one = ARENA_NEW(run->o->c->arena, Cli);
+  Programs *all = ARENA_NEW(run->o->c->arena, Programs);
+  PipelineOptions options = {.until = until, .verify = true};
+  Module *m = NULL;
+  *one = cli_again(run->o), one->planning = true, one->operands = (Strings){0};
+  vec_push(run->o->c->arena, one->operands, run->o->operands.at[i]);
+  bool made = load_module(one, &m) == EXIT_FINE && describe_target(one, m) == EXIT_FINE &&
+              pipeline_classes(m, &options, all);
+  diag_take(run->o->c->diag, one->c->diag, "E");
+  if (!made) return false;
+  if (place_of(m->after) <= place_of("micro")) simplify_module(m, true);
+  *side = (EqualSide){.programs = all->at, .n = all->n};
+  side->whole = place_of(m->after) < place_of("localize");
+  side->placed = place_of(m->after) >= place_of("memory");
+  return true;
+}
+
+/* Are the programs equal after that pass? False also if they could not be made. */
+static bool compare_after(EqualRun *run, const char *pass, bool early) {
+  uint32_t last = run->o->operands.n - 1;
+  EqualTask task = {.seed = 1, .steps = STEPS};
+  if (!make_side(run, 0, last ? NULL : "micro", &task.model) ||
+      !make_side(run, last, pass, &task.ranks))
+    return false;
+  task.ranks.early = early;
+  run->ranks = mesh_ranks(task.ranks.programs[0]), run->classes = task.ranks.n;
+  return programs_equal(&task, &run->report);
+}
+
+/* ---- differences ---- */
+
+/* The first pass after which the programs differ. */
+static const char *first_fault(EqualRun *run) {
+  uint32_t n;
+  const Pass *table = pass_table(&n);
+  EqualReport shown = run->report;
+  const char *found = "prove";
+  for (uint32_t i = place_of("micro"); i < n && !diag_errors(run->o->c->diag); i++)
+    if (table[i].run && !compare_after(run, table[i].name, false)) {
+      found = table[i].name;
+      break;
+    }
+  run->report = shown;
+  return found;
+}
+
+static const char *repeated(const EqualRun *run) {
+  const Cli *o = run->o;
+  const char *text = arena_printf(o->c->arena, "shardc equal %s", o->operands.at[0]);
+  if (o->value[OPT_PLAN])
+    text = arena_printf(o->c->arena, "%s --plan %s", text, o->value[OPT_PLAN]);
+  return text;
+}
+
+static Exit say_difference(EqualRun *run) {
+  Diag *diag = run->o->c->diag;
+  const EqualReport *report = &run->report;
+  bool two = run->o->operands.n > 1;
+  const char *pass = two ? NULL : first_fault(run);
+  Report *r =
+      diag_at(diag, "E1208", (Span){0}, "%s",
+              two ? "the programs compute other values" : "the plan computes another model");
+  if (report->global)
+    diag_fact(r, "after @%s `%s`, element %lld: %s", report->entry, report->global,
+              (long long)report->element, report->why);
+  else diag_fact(r, "in @%s: %s", report->entry, report->why);
+  if (*run->sizes) diag_fact(r, "at %s", run->sizes);
+  if (pass) diag_fact(r, "the programs differ from pass `%s` on: an error of shardc", pass);
+  if (pass) diag_help(r, "this repeats it: %s", repeated(run));
+  return two ? EXIT_NO : EXIT_BUG;
+}
+
+/* ---- the command ---- */
+
+static Exit find_sizes(EqualRun *run, bool strict) {
+  LowerFacts facts;
+  Cli one = cli_again(run->o);
+  if (file_kind(run->o->c, run->o->operands.at[0]) != FILE_SHARD) return EXIT_FINE;
+  Module *m = load_shard(&one, run->o->operands.at[0], &facts);
+  diag_take(run->o->c->diag, one.c->diag, "E");
+  if (!m) return EXIT_INPUT;
+  equal_sizes(run->o, m, strict, &run->sizes);
+  return EXIT_FINE;
+}
+
+static void say_equal(const EqualRun *run) {
+  Sheet *sheet = sheet_new(run->o->c->arena);
+  sheet_put(sheet, "{schema}", as_count(1));
+  sheet_say(sheet, "equal: {ranks} rank{}, {classes} program{}; {steps} steps and an evaluation\n",
+            as_count((double)run->ranks), as_text(run->ranks > 1 ? "s" : ""),
+            as_count(run->classes), as_text(run->classes > 1 ? "s" : ""), as_count(STEPS));
+  sheet_say_if(sheet, *run->sizes, "  at the sizes {sizes}\n", as_text(run->sizes));
+  sheet_say(sheet, "  a wrong program passes with a chance below {}\n", as_text("2^-40"));
+  sheet_show(sheet, run->o->value[OPT_JSON] != NULL);
+}
+
+/* In a context of its own. False: the sizes do not meet a rule of a pass. */
+static bool try_sizes(const Cli *o, bool strict, Exit *e) {
+  Cli one = cli_again(o);
+  EqualRun run = {.o = &one, .sizes = ""};
+  *e = find_sizes(&run, strict);
+  bool equal =
+      *e == EXIT_FINE && compare_after(&run, "prove", false) && compare_after(&run, "prove", true);
+  bool refused = diag_errors(one.c->diag);
+  if (refused && !strict) return ctx_free(one.c), false;
+  bool differs = !equal && !refused;
+  if (differs) *e = say_difference(&run);
+  if (equal && !o->value[OPT_QUIET]) say_equal(&run);
+  Exit reported = cli_report(&one, *e);
+  if (!differs) *e = reported;
+  return ctx_free(one.c), true;
+}
+
+Exit cmd_equal(Cli *o) {
+  Exit e;
+  if (!try_sizes(o, false, &e)) try_sizes(o, true, &e);
+  return e;
+}
