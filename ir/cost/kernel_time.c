@@ -6,9 +6,9 @@
    in waves: a wave takes as long with one tile as with one for each of them. If there are fewer
    tiles than multiprocessors, sums are cut as well, into parts of PART_TERMS terms at least. The
    ends of a tile (first loads, results) take as long as `ramp` terms. Attention has one share of
-   the peak for the scores that its mask admits. Bytes move at the share of hbm that kernels reach,
-   concurrently with the arithmetic. Programs that fuse less (`apart`) move those of other kernels
-   more often, and store scores. */
+   the peak for the scores that its mask admits, and ends of its blocks of queries. Bytes move at
+   the share of hbm that kernels reach, concurrently with the arithmetic. Programs that fuse less
+   (`apart`) move those of other kernels more often, and store scores. */
 #include "kernel_time.h"
 #include "count.h"
 #include "ir/schedule/flight.h"
@@ -67,20 +67,24 @@ static const Op *anchor_of(const Fn *kernel) {
   return NULL;
 }
 
-static double scores_of(const Fn *f, const Op *attention) {
-  const Type *q = value_type(f, attention->in[0]), *k = value_type(f, attention->in[1]);
-  double heads = (double)type_size(q, attention->group[1].from[0]);
-  return (double)type_count(q) / heads * (double)type_size(k, attention->group[0].to[0]);
+/* Seconds of attention: the operations that its mask admits, and for each block of queries its
+   ends, which take as long as `ramp` keys; where programs store scores, their bytes. */
+static double attention_time(const Module *m, const Machine *machine, const Fn *f, const Op *o) {
+  const Type *q = value_type(f, o->in[0]), *k = value_type(f, o->in[1]);
+  bool grad = o->code == OP_attention_grad;
+  double width = (double)type_size(q, o->group[1].from[0]),
+         rows = (double)type_count(q) / width, /* queries of all heads */
+      scores = rows * (double)type_size(k, o->group[0].to[0]);
+  double a_key = rows * width * (grad ? 10 : 4); /* operations of all rows for one key of each */
+  double flop = ir_op_flop(m, f, o) + a_key * machine->reach->ramp;
+  return flop / (machine->flops * machine->reach->attention) +
+         (grad ? 2 : 1) * machine->reach->scores * scores / machine->hbm;
 }
 
 static double arithmetic(const Module *m, const Machine *machine, const Fn *f, const Op *anchor) {
   const Arch *reach = machine->reach;
+  if (op_family(anchor->code) == FAMILY_ATTENTION) return attention_time(m, machine, f, anchor);
   double flop = ir_op_flop(m, f, anchor);
-  if (op_family(anchor->code) == FAMILY_ATTENTION) {
-    double stored = reach->scores * scores_of(f, anchor) / machine->hbm;
-    return flop / (machine->flops * reach->attention) +
-           (anchor->code == OP_attention_grad ? 2 * stored : stored);
-  }
   ProductSizes sizes = sizes_of(f, anchor);
   return flop * stretch(reach, &sizes) / (machine->flops * reach->products);
 }
