@@ -1,5 +1,5 @@
-/* Lanes between a GPU and its host (runtime/device/cuda/cuda_copy_streams.c), with the stand-in of
-   the driver: a program written by hand copies numbers to the host, adds them in a host kernel,
+/* Streams between a GPU and its host (runtime/device/cuda/cuda_copy_streams.c), with the stand-in
+   of the driver: a program written by hand copies numbers to the host, adds them in a host kernel,
    uploads sums, and uses the same bytes on either side again in each round; launch by launch and
    from a graph, in orders that events allow. Then one wait or one record of an event is left out,
    each in turn: some order shows it. Then a program whose next step begins while parameters arrive:

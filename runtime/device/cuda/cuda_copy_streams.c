@@ -44,7 +44,7 @@ typedef struct CopySlot {
   bool used; /* since the streams began */
 } CopySlot;
 
-struct CudaLanes {
+struct CudaStreams {
   CopyStream stream[RT_STREAMS]; /* the kernels' has no events */
   int64_t events;                /* of a stream */
   CopySlot *slot[2];             /* down, up */
@@ -78,21 +78,22 @@ static bool open_slot(const Cuda *cuda, CopySlot *slot, CUdeviceptr at, Fault *f
   return make_event(cuda, &slot->full, f) && make_event(cuda, &slot->empty, f);
 }
 
-bool rt_cuda_lanes_open(Cuda *cuda, const rt_program *program, bool checks, Fault *f) {
+bool rt_cuda_streams_open(Cuda *cuda, const rt_program *program, bool checks, Fault *f) {
   if (!program->move_slot) return true;
-  CudaLanes *lanes = cuda->lanes = rt_alloc(sizeof *lanes);
+  CudaStreams *streams = cuda->streams = rt_alloc(sizeof *streams);
   CUdeviceptr at = cuda->word + LINE + (CUdeviceptr)(program->send_slot * program->send_slots);
-  lanes->bytes = program->move_slot, lanes->events = program->most_back + 1;
-  lanes->across_steps = cuda->beside && !cuda->careful && !checks;
-  lanes->stream[RT_STREAM_COMPUTE].stream = cuda->stream;
-  if (!make_event(cuda, &lanes->began, f) || !make_event(cuda, &lanes->computed, f)) return false;
+  streams->bytes = program->move_slot, streams->events = program->most_back + 1;
+  streams->across_steps = cuda->beside && !cuda->careful && !checks;
+  streams->stream[RT_STREAM_COMPUTE].stream = cuda->stream;
+  if (!make_event(cuda, &streams->began, f) || !make_event(cuda, &streams->computed, f))
+    return false;
   for (rt_stream i = RT_STREAM_DOWN; i < RT_STREAMS; i++)
-    if (!open_stream(cuda, &lanes->stream[i], lanes->events, f)) return false;
+    if (!open_stream(cuda, &streams->stream[i], streams->events, f)) return false;
   for (int up = 0; up < 2; up++) {
-    lanes->slots[up] = program->move_slots[up];
-    lanes->slot[up] = rt_alloc(sizeof *lanes->slot[up] * (size_t)lanes->slots[up]);
-    for (int i = 0; i < lanes->slots[up]; i++, at += (CUdeviceptr)lanes->bytes)
-      if (!open_slot(cuda, &lanes->slot[up][i], at, f)) return false;
+    streams->slots[up] = program->move_slots[up];
+    streams->slot[up] = rt_alloc(sizeof *streams->slot[up] * (size_t)streams->slots[up]);
+    for (int i = 0; i < streams->slots[up]; i++, at += (CUdeviceptr)streams->bytes)
+      if (!open_slot(cuda, &streams->slot[up][i], at, f)) return false;
   }
   return true;
 }
@@ -108,19 +109,19 @@ static void close_stream(const Cuda *cuda, CopyStream *stream, int64_t events) {
   if (stream->stream) cuda->api.cuStreamDestroy(stream->stream);
 }
 
-void rt_cuda_lanes_close(Cuda *cuda) {
-  CudaLanes *lanes = cuda->lanes;
-  if (!lanes) return;
+void rt_cuda_streams_close(Cuda *cuda) {
+  CudaStreams *streams = cuda->streams;
+  if (!streams) return;
   for (rt_stream i = RT_STREAM_DOWN; i < RT_STREAMS; i++)
-    close_stream(cuda, &lanes->stream[i], lanes->events);
+    close_stream(cuda, &streams->stream[i], streams->events);
   for (int up = 0; up < 2; up++) {
-    for (int i = 0; lanes->slot[up] && i < lanes->slots[up]; i++)
-      destroy(cuda, lanes->slot[up][i].full), destroy(cuda, lanes->slot[up][i].empty);
-    free(lanes->slot[up]);
+    for (int i = 0; streams->slot[up] && i < streams->slots[up]; i++)
+      destroy(cuda, streams->slot[up][i].full), destroy(cuda, streams->slot[up][i].empty);
+    free(streams->slot[up]);
   }
-  destroy(cuda, lanes->began), destroy(cuda, lanes->computed);
-  free(lanes);
-  cuda->lanes = NULL;
+  destroy(cuda, streams->began), destroy(cuda, streams->computed);
+  free(streams);
+  cuda->streams = NULL;
 }
 
 /* ---- operations ---- */
@@ -135,25 +136,25 @@ static void record(const Cuda *cuda, CUevent e, CUstream from) {
 
 /* The first operation follows what the kernel stream had when the entry began. */
 static CUstream begin_operation(const Cuda *cuda, rt_stream i) {
-  CopyStream *stream = &cuda->lanes->stream[i];
-  if (!stream->n) wait_on(cuda, stream->stream, cuda->lanes->began);
+  CopyStream *stream = &cuda->streams->stream[i];
+  if (!stream->n) wait_on(cuda, stream->stream, cuda->streams->began);
   return stream->stream;
 }
 
 static void end_operation(const Cuda *cuda, rt_stream i) {
-  CopyStream *stream = &cuda->lanes->stream[i];
-  record(cuda, stream->over[stream->n++ % cuda->lanes->events], stream->stream);
+  CopyStream *stream = &cuda->streams->stream[i];
+  record(cuda, stream->over[stream->n++ % cuda->streams->events], stream->stream);
 }
 
-void rt_cuda_lanes_after(const Cuda *cuda, rt_stream i, rt_stream other, int64_t number,
-                         bool since_start) {
-  CopyStream *stream = &cuda->lanes->stream[i];
-  const CopyStream *first = &cuda->lanes->stream[other];
+void rt_cuda_streams_after(const Cuda *cuda, rt_stream i, rt_stream other, int64_t number,
+                           bool since_start) {
+  CopyStream *stream = &cuda->streams->stream[i];
+  const CopyStream *first = &cuda->streams->stream[other];
   int64_t last = since_start ? min_i64(first->started + number, first->n) : first->n - number;
   if (last <= stream->waited[other]) return;
-  int64_t oldest = first->n - cuda->lanes->events + 1;
+  int64_t oldest = first->n - cuda->streams->events + 1;
   if (last < oldest) last = oldest; /* later operations have its event */
-  wait_on(cuda, stream->stream, first->over[(last - 1) % cuda->lanes->events]);
+  wait_on(cuda, stream->stream, first->over[(last - 1) % cuda->streams->events]);
   stream->waited[other] = last;
 }
 
@@ -164,13 +165,13 @@ static void copy(const Cuda *cuda, CUdeviceptr to, CUdeviceptr from, int64_t byt
                "copy from or to the host");
 }
 
-static CopySlot *next_slot(CudaLanes *lanes, bool up) {
-  return &lanes->slot[up][lanes->taken[up]++ % lanes->slots[up]];
+static CopySlot *next_slot(CudaStreams *streams, bool up) {
+  return &streams->slot[up][streams->taken[up]++ % streams->slots[up]];
 }
 
 static void piece_down(const Cuda *cuda, CUdeviceptr to, CUdeviceptr from, int64_t bytes,
                        CUstream down) {
-  CopySlot *slot = next_slot(cuda->lanes, false);
+  CopySlot *slot = next_slot(cuda->streams, false);
   if (slot->used) wait_on(cuda, cuda->stream, slot->empty);
   copy(cuda, slot->at, from, bytes, cuda->stream), record(cuda, slot->full, cuda->stream);
   wait_on(cuda, down, slot->full);
@@ -180,7 +181,7 @@ static void piece_down(const Cuda *cuda, CUdeviceptr to, CUdeviceptr from, int64
 
 static void piece_up(const Cuda *cuda, CUdeviceptr to, CUdeviceptr from, int64_t bytes,
                      CUstream up) {
-  CopySlot *slot = next_slot(cuda->lanes, true);
+  CopySlot *slot = next_slot(cuda->streams, true);
   if (slot->used) wait_on(cuda, up, slot->empty);
   copy(cuda, slot->at, from, bytes, up), record(cuda, slot->full, up);
   wait_on(cuda, cuda->stream, slot->full);
@@ -190,20 +191,20 @@ static void piece_up(const Cuda *cuda, CUdeviceptr to, CUdeviceptr from, int64_t
 
 static void direct_up(const Cuda *cuda, CUdeviceptr to, CUdeviceptr from, int64_t bytes,
                       CUstream up) {
-  record(cuda, cuda->lanes->computed, cuda->stream), wait_on(cuda, up, cuda->lanes->computed);
+  record(cuda, cuda->streams->computed, cuda->stream), wait_on(cuda, up, cuda->streams->computed);
   copy(cuda, to, from, bytes, up);
 }
 
-bool rt_cuda_has_lanes(const Cuda *cuda) { return cuda->lanes && cuda->lanes->on; }
+bool rt_cuda_has_streams(const Cuda *cuda) { return cuda->streams && cuda->streams->on; }
 
-void rt_cuda_lanes_move(const Cuda *cuda, void *to, const void *from, int64_t bytes, rt_way way) {
+void rt_cuda_streams_move(const Cuda *cuda, void *to, const void *from, int64_t bytes, rt_way way) {
   CUdeviceptr a = (CUdeviceptr)(uintptr_t)to, b = (CUdeviceptr)(uintptr_t)from;
   rt_stream i = way == RT_WAY_DOWN ? RT_STREAM_DOWN : RT_STREAM_UP;
   CUstream stream = begin_operation(cuda, i);
   if (way == RT_WAY_DIRECT) direct_up(cuda, a, b, bytes, stream);
   for (int64_t at = 0, n; way != RT_WAY_DIRECT && at < bytes; at += n) {
     CUdeviceptr k = (CUdeviceptr)at;
-    n = min_i64(bytes - at, cuda->lanes->bytes);
+    n = min_i64(bytes - at, cuda->streams->bytes);
     if (way == RT_WAY_UP) piece_up(cuda, a + k, b + k, n, stream);
     else piece_down(cuda, a + k, b + k, n, stream);
   }
@@ -212,20 +213,20 @@ void rt_cuda_lanes_move(const Cuda *cuda, void *to, const void *from, int64_t by
 
 /* ---- what the host does ---- */
 
-void rt_cuda_lanes_copy(const Cuda *cuda, void *to, const void *from, int64_t bytes) {
+void rt_cuda_streams_copy(const Cuda *cuda, void *to, const void *from, int64_t bytes) {
   CUdeviceptr a = (CUdeviceptr)(uintptr_t)to, b = (CUdeviceptr)(uintptr_t)from;
   copy(cuda, a, b, bytes, begin_operation(cuda, RT_STREAM_HOST));
   end_operation(cuda, RT_STREAM_HOST);
 }
 
-void rt_cuda_lanes_zero(const Cuda *cuda, void *to, int64_t bytes) {
+void rt_cuda_streams_zero(const Cuda *cuda, void *to, int64_t bytes) {
   CUstream stream = begin_operation(cuda, RT_STREAM_HOST);
   CUresult e = cuda->api.cuMemsetD8Async((CUdeviceptr)(uintptr_t)to, 0, (size_t)bytes, stream);
   rt_cuda_must(cuda, e, "fill with zeros");
   end_operation(cuda, RT_STREAM_HOST);
 }
 
-void rt_cuda_lanes_call(const Cuda *cuda, void (*f)(void *), void *data) {
+void rt_cuda_streams_call(const Cuda *cuda, void (*f)(void *), void *data) {
   CUstream stream = begin_operation(cuda, RT_STREAM_HOST);
   rt_cuda_must(cuda, cuda->api.cuLaunchHostFunc(stream, f, data), "launch a kernel of the host");
   end_operation(cuda, RT_STREAM_HOST);
@@ -233,40 +234,42 @@ void rt_cuda_lanes_call(const Cuda *cuda, void (*f)(void *), void *data) {
 
 /* ---- entries ---- */
 
-bool rt_cuda_lanes_across_steps(const Cuda *cuda) {
-  return cuda->lanes && cuda->lanes->across_steps;
+bool rt_cuda_streams_across_steps(const Cuda *cuda) {
+  return cuda->streams && cuda->streams->across_steps;
 }
 
 static void join(const Cuda *cuda) {
   for (rt_stream i = RT_STREAM_DOWN; i < RT_STREAMS; i++) {
-    const CopyStream *stream = &cuda->lanes->stream[i];
-    if (stream->n) wait_on(cuda, cuda->stream, stream->over[(stream->n - 1) % cuda->lanes->events]);
+    const CopyStream *stream = &cuda->streams->stream[i];
+    if (stream->n)
+      wait_on(cuda, cuda->stream, stream->over[(stream->n - 1) % cuda->streams->events]);
   }
 }
 
-void rt_cuda_lanes_drain(const Cuda *cuda) {
-  if (!cuda->lanes || !cuda->lanes->in_flight) return;
+void rt_cuda_streams_drain(const Cuda *cuda) {
+  if (!cuda->streams || !cuda->streams->in_flight) return;
   join(cuda);
-  cuda->lanes->in_flight = false;
+  cuda->streams->in_flight = false;
 }
 
-void rt_cuda_lanes_begin(const Cuda *cuda, const rt_entry *entry, bool on) {
-  CudaLanes *lanes = cuda->lanes;
-  if (!on || (lanes && lanes->entry != entry)) rt_cuda_lanes_drain(cuda);
-  if (lanes) lanes->on = on, lanes->entry = entry;
-  for (rt_stream i = 0; lanes && i < RT_STREAMS; i++) lanes->stream[i].started = lanes->stream[i].n;
-  if (!rt_cuda_has_lanes(cuda) || lanes->in_flight) return;
+void rt_cuda_streams_begin(const Cuda *cuda, const rt_entry *entry, bool on) {
+  CudaStreams *streams = cuda->streams;
+  if (!on || (streams && streams->entry != entry)) rt_cuda_streams_drain(cuda);
+  if (streams) streams->on = on, streams->entry = entry;
+  for (rt_stream i = 0; streams && i < RT_STREAMS; i++)
+    streams->stream[i].started = streams->stream[i].n;
+  if (!rt_cuda_has_streams(cuda) || streams->in_flight) return;
   for (rt_stream i = 0; i < RT_STREAMS; i++) {
-    lanes->stream[i].n = lanes->stream[i].started = 0;
-    memset(lanes->stream[i].waited, 0, sizeof lanes->stream[i].waited);
+    streams->stream[i].n = streams->stream[i].started = 0;
+    memset(streams->stream[i].waited, 0, sizeof streams->stream[i].waited);
   }
   for (int up = 0; up < 2; up++)
-    for (int i = 0; i < lanes->slots[up]; i++) lanes->slot[up][i].used = false;
-  record(cuda, lanes->began, cuda->stream);
+    for (int i = 0; i < streams->slots[up]; i++) streams->slot[up][i].used = false;
+  record(cuda, streams->began, cuda->stream);
 }
 
-void rt_cuda_lanes_end(const Cuda *cuda) {
-  if (!rt_cuda_has_lanes(cuda)) return;
-  if (cuda->lanes->across_steps) cuda->lanes->in_flight = true;
+void rt_cuda_streams_end(const Cuda *cuda) {
+  if (!rt_cuda_has_streams(cuda)) return;
+  if (cuda->streams->across_steps) cuda->streams->in_flight = true;
   else join(cuda);
 }

@@ -105,8 +105,8 @@ void rt_cuda_launch_beside(const Cuda *cuda, const rt_kernel *kernel, void *cons
     run_timed(cuda, host_run, trace);
     return;
   }
-  if (rt_cuda_has_lanes(cuda)) {
-    rt_cuda_lanes_call(cuda, run, host_run);
+  if (rt_cuda_has_streams(cuda)) {
+    rt_cuda_streams_call(cuda, run, host_run);
     return;
   }
   rt_cuda_must(cuda, cuda->api.cuLaunchHostFunc(cuda->stream, run, host_run),

@@ -147,7 +147,7 @@ static bool start(Device *d, const DeviceOptions *options, Fault *f) {
   if (!make_counters(cuda, program, f) || !rt_cuda_ahead_open(cuda, program, f)) return false;
   if (!rt_cuda_kernels_open(cuda, program, f) || !rt_cuda_beside_open(d, options->threads, f))
     return false;
-  if (!rt_cuda_lanes_open(cuda, program, options->check, f)) return false;
+  if (!rt_cuda_streams_open(cuda, program, options->check, f)) return false;
   for (int i = 0; i < program->ntensors; i++)
     if (host_writes(d, &program->tensors[i])) d->state[i] = WRITTEN;
   /* Optimizer states begin at zero; device memory is as others left it. */
@@ -193,7 +193,7 @@ static void stop(Device *d) {
   if (d->comm) d->comm->let_go = NULL;
   if (cuda->nccl) rt_nccl_stop(cuda->nccl);
   rt_cuda_flights_close(cuda, d->program), rt_cuda_waited_close(cuda), rt_cuda_ahead_close(cuda);
-  rt_cuda_lanes_close(cuda), rt_cuda_beside_close(cuda);
+  rt_cuda_streams_close(cuda), rt_cuda_beside_close(cuda);
   rt_cuda_unpin(cuda);
   for (int i = 0; i < RT_ARENAS; i++)
     if (cuda->arena[i] && !rt_cuda_on_host(i)) api->cuMemFree(cuda->arena[i]);
@@ -223,8 +223,8 @@ static bool lies_there(const Device *d, const void *p) {
 
 static void copy(Device *d, void *to, const void *from, int64_t bytes) {
   Cuda *cuda = d->inside;
-  if (rt_cuda_has_lanes(cuda) && lies_there(d, to)) {
-    rt_cuda_lanes_copy(cuda, to, from, bytes);
+  if (rt_cuda_has_streams(cuda) && lies_there(d, to)) {
+    rt_cuda_streams_copy(cuda, to, from, bytes);
     return;
   }
   rt_cuda_copy(cuda, at(to), at(from), bytes, "copy");
@@ -232,20 +232,20 @@ static void copy(Device *d, void *to, const void *from, int64_t bytes) {
 
 static void move_between(Device *d, void *to, const void *from, int64_t bytes, rt_way way) {
   Cuda *cuda = d->inside;
-  if (rt_cuda_has_lanes(cuda)) rt_cuda_lanes_move(cuda, to, from, bytes, way);
+  if (rt_cuda_has_streams(cuda)) rt_cuda_streams_move(cuda, to, from, bytes, way);
   else rt_cuda_copy(cuda, at(to), at(from), bytes, "copy");
 }
 
 static void after(Device *d, rt_stream stream, rt_stream other, int64_t number, bool since_start) {
   const Cuda *cuda = d->inside;
-  if (rt_cuda_has_lanes(cuda)) rt_cuda_lanes_after(cuda, stream, other, number, since_start);
+  if (rt_cuda_has_streams(cuda)) rt_cuda_streams_after(cuda, stream, other, number, since_start);
 }
 
 static void zero(Device *d, void *to, int64_t bytes) {
   Cuda *cuda = d->inside;
   bool words = bytes % 4 == 0 && at(to) % 4 == 0;
-  if (rt_cuda_has_lanes(cuda) && lies_there(d, to)) {
-    rt_cuda_lanes_zero(cuda, to, bytes);
+  if (rt_cuda_has_streams(cuda) && lies_there(d, to)) {
+    rt_cuda_streams_zero(cuda, to, bytes);
     return;
   }
   if (cuda->pageable && lies_there(d, to)) { /* which the GPU cannot fill */
@@ -353,7 +353,7 @@ static void move(const Device *d, const rt_tensor *tensor, int64_t from, int64_t
                  bool fetches) {
   const Cuda *cuda = d->inside;
   CUdeviceptr there = cuda->arena[tensor->arena] + (CUdeviceptr)(tensor->offset + from);
-  if (tensor->arena != RT_IO) rt_cuda_lanes_drain(cuda);
+  if (tensor->arena != RT_IO) rt_cuda_streams_drain(cuda);
   if (fetches) rt_cuda_copy(cuda, at(here), there, bytes, "copy from the GPU");
   else rt_cuda_copy(cuda, there, at(here), bytes, "copy to the GPU");
 }
@@ -391,12 +391,12 @@ static char *span(const Device *d, const rt_tensor *tensor, int64_t from, int64_
 
 static void call_entry(Device *d, Cuda *cuda, const rt_entry *entry) {
   if (cuda->nccl) rt_nccl_begin(cuda->nccl, cuda->stream);
-  rt_cuda_lanes_begin(cuda, entry, !cuda->waits && !d->trace && !cuda->pageable);
+  rt_cuda_streams_begin(cuda, entry, !cuda->waits && !d->trace && !cuda->pageable);
   rt_cuda_waited_begin(cuda);
   rt_cuda_flights_begin(d);
   entry->run(&d->ctx);
   rt_cuda_flights_end(d);
-  rt_cuda_lanes_end(cuda);
+  rt_cuda_streams_end(cuda);
   rt_cuda_waited_end(cuda, (int)(entry - d->program->entries), true);
 }
 
@@ -420,7 +420,7 @@ static bool goes_through_host(const Device *d) {
 static void hand_over(Device *d, const rt_entry *entry) {
   Cuda *cuda = d->inside;
   Recorded *recorded = &cuda->entry[entry - d->program->entries];
-  bool first = recorded->runs++ == 0, across_steps = rt_cuda_lanes_across_steps(cuda);
+  bool first = recorded->runs++ == 0, across_steps = rt_cuda_streams_across_steps(cuda);
   cuda->running = entry->name, cuda->waits = first || cuda->careful;
   bool by_launch = cuda->no_graph || cuda->careful || d->check || d->trace || goes_through_host(d);
   if (first || across_steps || by_launch) {
@@ -498,14 +498,14 @@ static void fetch(const Device *d, const rt_tensor *t) {
 static void push(const Device *d, const rt_tensor *tensor) { move_tensor(d, tensor, false); }
 
 static void drain(const Device *d) {
-  rt_cuda_lanes_drain(d->inside);
+  rt_cuda_streams_drain(d->inside);
   rt_cuda_wait(d->inside);
 }
 
 static void rows(Device *d, const RowCopy *row_copy) {
   Cuda *cuda = d->inside;
   close_window(d);
-  rt_cuda_lanes_drain(cuda);
+  rt_cuda_streams_drain(cuda);
   CuCopy2D copy = {
       .from_kind = CU_ON_DEVICE,
       .from_device =
@@ -521,7 +521,7 @@ static void rows(Device *d, const RowCopy *row_copy) {
 
 static void keep(Device *d, const rt_range *range) {
   const Cuda *cuda = d->inside;
-  rt_cuda_lanes_drain(cuda);
+  rt_cuda_streams_drain(cuda);
   rt_cuda_copy(cuda, at(d->ctx.arena[RT_SNAPSHOT] + range->at),
                cuda->arena[range->arena] + (CUdeviceptr)range->from, range->bytes, "snapshot");
 }

@@ -27,7 +27,7 @@ typedef struct CudaFlights CudaFlights; /* cuda_flight.c */
 typedef struct CudaWaited CudaWaited;   /* cuda_stall.c */
 typedef struct CudaAhead CudaAhead;     /* cuda_inputs.c */
 typedef struct CudaBeside CudaBeside;   /* cuda_host_kernels.c */
-typedef struct CudaLanes CudaLanes;     /* cuda_copy_streams.c */
+typedef struct CudaStreams CudaStreams; /* cuda_copy_streams.c */
 
 typedef struct HostPages { /* memory of the host that the GPU reads and writes */
   void *at;
@@ -57,7 +57,7 @@ typedef struct Cuda {
   CudaFlights *flights; /* NULL: all messages are on the stream of the kernels */
   CudaAhead *ahead;     /* NULL: no inputs are sent ahead */
   CudaBeside *beside;   /* NULL: the host has no kernels */
-  CudaLanes *lanes;     /* NULL: nothing moves between the memories */
+  CudaStreams *streams; /* NULL: nothing moves between the memories */
   CudaWaited *waited;   /* NULL: nobody asks how long messages were waited for */
   bool times_waits;     /* somebody does */
   bool recording;       /* a graph, just now */
@@ -103,23 +103,24 @@ void rt_cuda_launch_beside(const Cuda *cuda, const rt_kernel *kernel, void *cons
 /* Copies between host and device, and other operations on host memory, concurrent with the kernels
    of the GPU (cuda_copy_streams.c). Around an entry; on: not if each launch is waited for, or
    timed. */
-bool rt_cuda_lanes_open(Cuda *cuda, const rt_program *program, bool checks, Fault *f);
-void rt_cuda_lanes_close(Cuda *cuda);
-void rt_cuda_lanes_begin(const Cuda *cuda, const rt_entry *entry, bool on);
-void rt_cuda_lanes_end(const Cuda *cuda);
+bool rt_cuda_streams_open(Cuda *cuda, const rt_program *program, bool checks, Fault *f);
+void rt_cuda_streams_close(Cuda *cuda);
+void rt_cuda_streams_begin(const Cuda *cuda, const rt_entry *entry, bool on);
+void rt_cuda_streams_end(const Cuda *cuda);
 /* Do entries leave copies and host kernels under way? */
-bool rt_cuda_lanes_across_steps(const Cuda *cuda);
-/* Called before anything but an entry touches memory of the lanes: makes the kernel stream wait for
-   them. */
-void rt_cuda_lanes_drain(const Cuda *cuda);
-bool rt_cuda_has_lanes(const Cuda *cuda); /* in this entry; else the next ones must not be called */
-void rt_cuda_lanes_move(const Cuda *cuda, void *to, const void *from, int64_t bytes, rt_way way);
-void rt_cuda_lanes_after(const Cuda *cuda, rt_stream stream, rt_stream other, int64_t number,
-                         bool since_start);
-void rt_cuda_lanes_copy(const Cuda *cuda, void *to, const void *from,
-                        int64_t bytes); /* of the host */
-void rt_cuda_lanes_zero(const Cuda *cuda, void *to, int64_t bytes);
-void rt_cuda_lanes_call(const Cuda *cuda, void (*f)(void *), void *data);
+bool rt_cuda_streams_across_steps(const Cuda *cuda);
+/* Called before anything but an entry touches memory of these streams: makes the kernel stream wait
+   for them. */
+void rt_cuda_streams_drain(const Cuda *cuda);
+bool rt_cuda_has_streams(
+    const Cuda *cuda); /* in this entry; else the next ones must not be called */
+void rt_cuda_streams_move(const Cuda *cuda, void *to, const void *from, int64_t bytes, rt_way way);
+void rt_cuda_streams_after(const Cuda *cuda, rt_stream stream, rt_stream other, int64_t number,
+                           bool since_start);
+void rt_cuda_streams_copy(const Cuda *cuda, void *to, const void *from,
+                          int64_t bytes); /* of the host */
+void rt_cuda_streams_zero(const Cuda *cuda, void *to, int64_t bytes);
+void rt_cuda_streams_call(const Cuda *cuda, void (*f)(void *), void *data);
 /* How long the kernels' stream waits (cuda_stall.c): around each time that it does; each run. */
 void rt_cuda_waited_open(Cuda *cuda, const rt_program *p);
 void rt_cuda_waited_close(Cuda *cuda);
