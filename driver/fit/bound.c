@@ -2,6 +2,7 @@
 #include "bound.h"
 #include "fit.h"
 #include "ir/plan/module_settings.h"
+#include "ir/support/num.h"
 
 static const double SLACK = 0.998; /* what rounding and sharing of buffers may save */
 enum { UPDATE_FLOP = 40 };         /* of a parameter, at most */
@@ -128,8 +129,9 @@ static bool measure_split(PlanBounds *bounds, const SpacePlan *plan, SplitCost *
 bool bounds_refine(PlanBounds *bounds, const SpacePlan *plan) {
   const SplitCost *now = split_of(bounds, plan);
   bool whole = plan->at[FIELD_TENSOR] * plan->at[FIELD_CONTEXT] == 1; /* that is known already */
-  if (whole || !*bounds->space->layers || (now && now->micro == plan->at[FIELD_MICRO]))
-    return false;
+  /* Without latency a sample costs as much in any micro-batch. */
+  bool sharp = now && (now->micro == plan->at[FIELD_MICRO] || bounds->space->machine.latency <= 0);
+  if (whole || sharp || !*bounds->space->layers) return false;
   SplitCost split = {.tensor = plan->at[FIELD_TENSOR],
                      .context = plan->at[FIELD_CONTEXT],
                      .sequence = plan->at[FIELD_SEQUENCE],
@@ -146,6 +148,11 @@ static double larger(double a, double b) { return a > b ? a : b; }
 
 static int64_t parts_of(const PlanSpace *space, const SpacePlan *plan) {
   return space->batch / plan->at[FIELD_DATA] / plan->at[FIELD_REPLICA] / plan->at[FIELD_MICRO];
+}
+
+/* Layers of the stage that has the most, at least. */
+static double stage_has(const PlanSpace *space, const SpacePlan *plan) {
+  return (double)ceil_div(space->layer_count, plan->at[FIELD_PIPE]);
 }
 
 /* The cost of a layer for a sample. */
@@ -191,17 +198,27 @@ static double data_seconds(const PlanBounds *bounds, const SpacePlan *plan) {
       .seconds;
 }
 
+/* Micro-batches whose saved values the first stage has at once. */
+static double flying_on(const PlanBounds *bounds, const SpacePlan *plan) {
+  double stages = plan->at[FIELD_PIPE], parts = (double)parts_of(bounds->space, plan);
+  int schedule = plan->at[FIELD_PIPELINE];
+  double most = schedule == 3  ? 2 * stages - 1
+                : schedule > 3 ? stages + (stages - 1) / (schedule - 2)
+                               : stages;
+  return most < parts ? most : parts;
+}
+
 static double bytes_of(const PlanBounds *bounds, const SpacePlan *plan, const LayerCost *layer) {
   const int32_t *at = plan->at;
   double parts = (double)parts_of(bounds->space, plan),
          held = (double)at[FIELD_TENSOR] * at[FIELD_PIPE];
   double shards = at[FIELD_DATA] * (at[FIELD_OVER] ? at[FIELD_CONTEXT] : 1);
-  double bytes = 0, flying = at[FIELD_PIPE] < parts ? at[FIELD_PIPE] : parts;
+  double bytes = 0, flying = flying_on(bounds, plan);
   if (at[FIELD_OFFLOAD] < 3) bytes += bounds->weights / held / (at[FIELD_ZERO] > 2 ? shards : 1);
   if (!at[FIELD_OFFLOAD]) bytes += bounds->optimizer / held / (at[FIELD_ZERO] ? shards : 1);
   if (!at[FIELD_OFFLOAD] && parts > 1)
     bytes += bounds->gradients / held / (at[FIELD_ZERO] > 1 && !at[FIELD_FULL] ? shards : 1);
-  double layers = (double)bounds->space->layer_count / at[FIELD_PIPE];
+  double layers = stage_has(bounds->space, plan);
   double saved = layer->saved * at[FIELD_MICRO] * layers * flying;
   double working = (layer->working + layers * layer->worked) * at[FIELD_MICRO];
   return bytes + saved + (at[FIELD_PIPE] == 1 ? working : 0); /* the head has most of it */
@@ -221,7 +238,7 @@ static double usual_loss(const PlanBounds *bounds, const SpacePlan *plan) {
 Bound bound_of(const PlanBounds *bounds, const SpacePlan *plan) {
   const int32_t *at = plan->at;
   LayerCost layer = layer_cost(bounds, plan);
-  double layers = (double)bounds->space->layer_count / at[FIELD_PIPE];
+  double layers = stage_has(bounds->space, plan);
   double parts = (double)parts_of(bounds->space, plan), micro = at[FIELD_MICRO];
   double turns = parts + bubble_of(bounds->space, plan);
   double busy = layers * turns * micro * layer.computes;
