@@ -80,13 +80,15 @@ static double memory_seconds(const Cost *cost) {
 
 static void say_cost(Sheet *sheet, const BestPlans *best, const FoundPlan *one) {
   const Cost *cost = &one->cost;
+  bool timed = cost->seconds > 0; /* the machine has rates */
   int64_t reserve = best->space.machine.reserve;
-  sheet_say(sheet, "#   at least {seconds} a step: computation {computation_seconds}",
-            as_seconds(cost->seconds), as_seconds(cost->computes));
-  sheet_say(sheet, ", waiting for messages {waiting_seconds}", as_seconds(cost->waits));
+  sheet_say(sheet, "#   {bytes} of a rank", as_bytes((double)(cost->need.total + reserve)));
+  sheet_say_if(sheet, timed, "; at least {seconds} a step: computation {computation_seconds}",
+               as_seconds(cost->seconds), as_seconds(cost->computes));
+  sheet_say_if(sheet, timed, ", waiting for messages {waiting_seconds}", as_seconds(cost->waits));
   sheet_say_if(sheet, memory_seconds(cost) > 0, ", for memory {memory_seconds}",
                as_seconds(memory_seconds(cost)));
-  sheet_say(sheet, "; {bytes} of a rank\n", as_bytes((double)(cost->need.total + reserve)));
+  sheet_say(sheet, "\n");
 }
 
 static void say_loss(Sheet *sheet, const BestPlans *best, const FoundPlan *one,
@@ -224,7 +226,7 @@ Exit plan_search(Cli *o) {
   BestPlans best = best_of(&space, &wanted);
   if (!wanted.memory && !machine_is_known(space.m, &space.machine))
     return cli_usage(
-        "`--objective time` wants a machine with the peak of its GPUs and `link` rates; "
+        "`--objective time` wants a machine with a peak for the precision, and `link` rates; "
         "`--objective memory` does not");
   if (!best_find(&best))
     return cli_usage(
