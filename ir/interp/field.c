@@ -80,11 +80,37 @@ double field_function(uint64_t which, double x, double (*real)(double)) {
   return field_random(which, number(x));
 }
 
+/* ---- the order ---- */
+
 static uint64_t rank_of(double x) { return mixed(number(x) + 0x2545F4914F6CDD1Du); }
+
+/* Is the element m 2^e with |m| < 2^24, a number that f32 holds? About one random element of 2^20
+   is. */
+static bool is_constant(double x, double *real) {
+  enum { DIGITS = 24, MOST = 40 };
+  const uint64_t least = (uint64_t)1 << DIGITS;
+  uint64_t up = number(x), down = number(x);
+  for (int e = 0; e <= MOST; e++) {
+    if (up < least) return *real = ldexp((double)up, -e), true;
+    if (PRIME - up < least) return *real = -ldexp((double)(PRIME - up), -e), true;
+    if (down < least) return *real = ldexp((double)down, e), true;
+    if (PRIME - down < least) return *real = -ldexp((double)(PRIME - down), e), true;
+    up = up >= PRIME - up ? up - (PRIME - up) : 2 * up;
+    down = down % 2 ? (down + PRIME) / 2 : down / 2;
+  }
+  return false;
+}
+
+/* Half of the other elements are below all constants, half above. */
+static int side_of(double x, bool constant) { return constant ? 0 : rank_of(x) >> 63 ? 1 : -1; }
 
 bool field_less(double a, double b) {
   if (!is_element(a) || !is_element(b)) return a < b;
-  return rank_of(a) < rank_of(b);
+  double x = 0, y = 0;
+  bool a_constant = is_constant(a, &x), b_constant = is_constant(b, &y);
+  int left = side_of(a, a_constant), right = side_of(b, b_constant);
+  if (left != right) return left < right;
+  return a_constant ? x < y : rank_of(a) < rank_of(b);
 }
 
 double field_sign(double a) {

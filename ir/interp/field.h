@@ -7,7 +7,8 @@
    elements; ops on them follow the rules of doubles. A constant is the rational number that its
    double is, m 2^e, so scales are exact as well. A function that is no polynomial maps each element
    to a fixed random one; 0 and 1 keep their images where these are whole numbers. Comparisons use a
-   fixed random order, whose ends are the infinities. */
+   fixed random order, in which the numbers that f32 holds are in their own order, since passes
+   compare constants; its ends are the infinities. */
 #ifndef SHARDC_FIELD_H
 #define SHARDC_FIELD_H
 #include <stdbool.h>

@@ -46,6 +46,22 @@ static void sums_are_of_their_products(void **state) {
   assert_true(field_sum(&sum) == -INFINITY);
 }
 
+static void constants_are_in_order(void **state) {
+  (void)state;
+  static const double constants[] = {-1e12f, -3,     -0.1f, -1e-5f, 0,  1e-5f,
+                                     0.1f,   0.123f, 1,     2.5,    1e9};
+  int n = sizeof constants / sizeof *constants, below = 0;
+  for (int i = 1; i + 1 < n; i++)
+    for (int k = 1; k + 1 < n; k++)
+      assert_true(field_less(field_of(constants[i]), field_of(constants[k])) == (i < k));
+  for (int i = 0; i < TRIES; i++) {
+    double a = element(i);
+    below += field_less(a, 0);
+    assert_true(field_less(a, 0) == field_less(a, field_of(-3))); /* no random one is between */
+  }
+  assert_true(below > TRIES / 4 && below < TRIES * 3 / 4);
+}
+
 static void functions_keep_whole_images(void **state) {
   (void)state;
   assert_true(field_function(1, 0, exp) == 1 && field_function(2, 1, log) == 0);
@@ -61,6 +77,7 @@ int main(void) {
       cmocka_unit_test(laws_hold),
       cmocka_unit_test(real_numbers_are_rational),
       cmocka_unit_test(sums_are_of_their_products),
+      cmocka_unit_test(constants_are_in_order),
       cmocka_unit_test(functions_keep_whole_images),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
