@@ -141,11 +141,10 @@ static void shrink_batch(SmallSizes *sizes, int64_t stages) {
   int64_t micro = module_whole(sizes->m, "plan.micro");
   Str batch = intern(sizes->m->ctx->names, "Batch");
   int64_t written = written_size(sizes, batch), ways = ways_of(sizes, batch);
-  bool pipeline = *module_setting(sizes->m, "plan.pipeline", "");
   if (written < 1 || (micro < 1 && !sizes->m->mesh.n)) return;
   if (micro < 1) micro = written / ways; /* the samples of a rank are one micro-batch */
   int64_t parts = max_i64(1, written / ways / micro), few = min_i64(micro, LEAST),
-          most = pipeline ? max_i64(FEW_PARTS, stages + 1) : FEW_PARTS;
+          most = max_i64(FEW_PARTS, stages + 1);
   set(sizes->o, "plan.micro", few);
   vec_push(sizes->o->c->arena, sizes->dims, batch);
   vec_push(sizes->o->c->arena, sizes->size, ways * few * min_i64(parts, most));
