@@ -117,12 +117,12 @@ static bool measure_split(PlanBounds *bounds, const SpacePlan *plan, SplitCost *
   if (!measure(bounds, &copy, 2, 2 * micro, &small) || !measure(bounds, &copy, 3, 2 * micro, &wide))
     return false;
   double update = UPDATE_FLOP * bounds->of_layers / split->tensor / bounds->space->machine.flops;
-  double saved = (double)(wide.need.saved - small.need.saved),
-         working = (double)(wide.need.working - small.need.working);
   split->cost.computes = (wide.computes - small.computes - update) / 2 / micro;
-  split->cost.waits = (wide.waits - small.waits) / 2 / micro;
-  split->cost.saved = saved / micro, split->cost.worked = working / micro;
-  split->cost.working = ((double)small.need.working - 2 * working) / micro;
+  /* Two axes that do not fit into a node together: another order may have the faster links. */
+  bool crosses = split->tensor > 1 && split->context > 1 &&
+                 split->tensor * split->context > bounds->space->machine.in_node;
+  split->cost.waits = crosses ? 0 : (wide.waits - small.waits) / 2 / micro;
+  split->cost.saved = (double)(wide.need.saved - small.need.saved) / micro;
   return true;
 }
 
@@ -165,7 +165,6 @@ static LayerCost layer_cost(const PlanBounds *bounds, const SpacePlan *plan) {
   if (!split || !split->known) return cost;
   cost.computes = larger(cost.computes, split->cost.computes);
   cost.saved = larger(cost.saved, split->cost.saved), cost.waits = split->cost.waits;
-  cost.worked = split->cost.worked, cost.working = split->cost.working;
   return cost;
 }
 
@@ -220,8 +219,8 @@ static double bytes_of(const PlanBounds *bounds, const SpacePlan *plan, const La
     bytes += bounds->gradients / held / (at[FIELD_ZERO] > 1 && !at[FIELD_FULL] ? shards : 1);
   double layers = stage_has(bounds->space, plan);
   double saved = layer->saved * at[FIELD_MICRO] * layers * flying;
-  double working = (layer->working + layers * layer->worked) * at[FIELD_MICRO];
-  return bytes + saved + (at[FIELD_PIPE] == 1 ? working : 0); /* the head has most of it */
+  double working = layer->working * at[FIELD_MICRO]; /* most of it is the head's */
+  return bytes + saved + (at[FIELD_PIPE] == 1 ? working : 0);
 }
 
 /* A guess of the factor by which messages inside layers, and unequal stages, make a step longer. */

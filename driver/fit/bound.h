@@ -13,7 +13,7 @@
 typedef struct LayerCost {       /* of one sample on a rank */
   double computes, waits, saved; /* of a layer: seconds; bytes */
   double outside;                /* seconds outside of the stack */
-  double working, worked;        /* bytes that do not grow with the layers; that do */
+  double working;                /* bytes of temporaries that grow with the micro-batch */
 } LayerCost;
 
 typedef struct SplitCost {
