@@ -98,9 +98,11 @@ static void say_rate(Sheet *sheet, const Planned *planned) {
    published rates in place of missing lines: link intra = 300 GB/s */
 static void say_source(Sheet *sheet, const Planned *planned) {
   const Forecast *forecast = &planned->forecast;
-  sheet_say(sheet, "  by what programs reach on {arch} ({}), {checked}\n",
+  bool several = mesh_ranks(planned->m) > 1 && forecast->arch->checked_of_ranks;
+  sheet_say(sheet, "  by what programs reach on {arch} ({}), {checked}{}\n",
             as_text(forecast->arch->name), as_text(forecast->arch->words),
-            as_text(forecast->arch->checked));
+            as_text(forecast->arch->checked),
+            as_text(several ? forecast->arch->checked_of_ranks : ""));
   sheet_say_if(sheet, *forecast->measured, "  measured rates of the machine block: {reached}\n",
                as_text(forecast->measured));
   sheet_list(sheet, "published");

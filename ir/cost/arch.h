@@ -22,7 +22,7 @@ typedef struct Arch {
   double pcie_share, dram_share;  /* with all GPUs of a node at once */
   double hop_inside, hop_between; /* seconds of a hop of a message, in a node and between nodes */
   double error, error_of_ranks;   /* expected, of the forecast of a step of one rank, of several */
-  const char *checked;            /* by what: words */
+  const char *checked, *checked_of_ranks; /* by what: words; of several ranks: NULL, the same */
 } Arch;
 
 const Arch *arch_find(const char *name); /* NULL: there is no such row */
