@@ -31,7 +31,14 @@ static uint32_t place_of(const char *pass) {
   return 0;
 }
 
-/* Operand number i, run to that pass; false: diagnostics were given. */
+static bool refuse_class(EqualRun *run, const Module *m, const char *path) {
+  Report *r = diag_at(run->o->c->diag, "E1207", (Span){0},
+                      "`%s` is the program of class `%s` alone", path, module_class_name(m));
+  diag_help(r, "programs of all classes are compared: a dump from before `offload`");
+  return false;
+}
+
+/* Operand number i, run to that pass, NULL: as it is; false: diagnostics were given. */
 static bool make_side(EqualRun *run, uint32_t i, const char *until, EqualSide *side) {
   Cli *one = ARENA_NEW(run->o->c->arena, Cli);
   Programs *all = ARENA_NEW(run->o->c->arena, Programs);
@@ -39,8 +46,10 @@ static bool make_side(EqualRun *run, uint32_t i, const char *until, EqualSide *s
   Module *m = NULL;
   *one = cli_again(run->o), one->planning = true, one->operands = (Strings){0};
   vec_push(run->o->c->arena, one->operands, run->o->operands.at[i]);
-  bool made = load_module(one, &m) == EXIT_FINE && describe_target(one, m) == EXIT_FINE &&
-              pipeline_classes(m, &options, all);
+  bool made = load_module(one, &m) == EXIT_FINE && describe_target(one, m) == EXIT_FINE;
+  if (made && *module_class_name(m)) return refuse_class(run, m, one->operands.at[0]);
+  if (made && !until) *all = (Programs){1, {m}};
+  made = made && (!until || pipeline_classes(m, &options, all));
   diag_take(run->o->c->diag, one->c->diag, "E");
   if (!made) return false;
   if (place_of(m->after) <= place_of("micro")) simplify_module(m, true);

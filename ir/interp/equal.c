@@ -145,12 +145,21 @@ static bool compare(Equal *equal, const Global *g) {
   return true;
 }
 
+/* The parts of flat storage are compared by their own names. */
+static bool is_flat(const Module *m, const Global *g) {
+  for (uint32_t i = 0; i < m->globals.n; i++)
+    if (m->globals.at[i]->within == g) return true;
+  return false;
+}
+
 static bool compare_all(Equal *equal) {
   for (uint32_t i = 0; i < equal->m->globals.n; i++) {
-    const Global *g = equal->m->globals.at[i];
-    bool output = g->kind == GLOBAL_OUTPUT && runner_has(&equal->ranks, g->name);
-    if (!output && g->kind != GLOBAL_PARAM && g->kind != GLOBAL_STATE) continue;
-    if (!compare(equal, g)) return false;
+    const Global *global = equal->m->globals.at[i];
+    bool output = global->kind == GLOBAL_OUTPUT && runner_has(&equal->ranks, global->name);
+    bool kept = (global->kind == GLOBAL_PARAM || global->kind == GLOBAL_STATE) &&
+                !is_flat(equal->m, global);
+    if (!output && !kept) continue;
+    if (!compare(equal, global)) return false;
   }
   return true;
 }
