@@ -67,8 +67,10 @@ static void what_holds_too_much_is_told(void **state) {
   Made x = make();
   x.g->state[0]->type.axis[0].size = 128;
   wrong(&x, "zero.root.m: elements 128, not 32");
-  x = make(), x.g->stage = 3;
+  x = make(), x.g->sharded = true;
   wrong(&x, "zero.root: elements 128, not 32");
+  x = make(), x.g->stage = 3;
+  wrong(&x, "zero.root: stage 3, not 2");
   x = make(), x.g->gradient = 128;
   wrong(&x, "zero.root: elements of its gradient 128, not 32");
   x = make(), x.g->ways = 2, x.g->piece = 64, x.g->gradient = 64;
