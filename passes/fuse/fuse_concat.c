@@ -85,7 +85,7 @@ static bool in_memory(const Fn *fn, ValueId value) {
 
 /* A view of all of its operand, under other names. */
 static bool shows_all(const Op *op) {
-  return op->code == OP_rename || op->code == OP_merge || op->code == OP_split;
+  return op && (op->code == OP_rename || op->code == OP_merge || op->code == OP_split);
 }
 
 /* Does the op end in the epilogue of a product, or in the buffer that a scatter adds to? */
@@ -183,12 +183,12 @@ static bool is_earlier(const Lay *layer, ValueId value) {
 }
 
 /* Is the value made by an op that can add in its epilogue? A sum of columns, for example,
-   cannot. */
+   cannot, nor can an argument. */
 static bool adds_up(const Lay *layer, ValueId value) {
   const Op *op = value_def(layer->r.from, value);
   while (shows_all(op)) op = value_def(layer->r.from, op->in[0]);
-  OpFamily family = op_family(op->code);
-  return family == FAMILY_CONTRACT || family == FAMILY_SCATTER || ends_kernel(layer, op);
+  OpFamily family = op ? op_family(op->code) : FAMILY_SOURCE;
+  return family == FAMILY_CONTRACT || family == FAMILY_SCATTER || (op && ends_kernel(layer, op));
 }
 
 /* The concat that o adds to an earlier value, or NULL: *x is that one. */
