@@ -8,8 +8,8 @@
      and which no other dim has, if there is one near, so that dims are not mistaken for each other
 
    One dim after the other, the largest first, twice, since one may allow less of another. Axes of
-   a large mesh shrink to 2, and a batch to as many micro-batches as fill the stages. Must not:
-   change what is placed, kept, moved or partitioned. */
+   a large mesh shrink to a divisor, and a batch to as many micro-batches as fill the stages.
+   Must not: change what is placed, kept, moved or partitioned. */
 #include "equal_sizes.h"
 #include "driver/fit/fit.h"
 #include "frontend/lower.h"
@@ -117,23 +117,34 @@ static void set(Cli *o, const char *key, int64_t value) {
   vec_push(o->c->arena, o->sets, arena_printf(o->c->arena, "%s=%lld", key, (long long)value));
 }
 
+/* The largest axis that is no prime; -1: none. A divisor divides every dim that the axis does. */
+static int largest_axis(const SmallSizes *sizes) {
+  int most = -1;
+  for (int i = 0; i < (int)sizes->m->mesh.n; i++) {
+    int64_t size = sizes->mesh[i];
+    bool shrinks = size > LEAST && divisor_from(size, LEAST) < size;
+    if (shrinks && (most < 0 || size > sizes->mesh[most])) most = i;
+  }
+  return most;
+}
+
 /* The axes in the order of their sizes, the largest first, until there are few ranks. Returns the
-   largest axis that is left. */
+   largest size that is left. */
 static int64_t shrink_mesh(SmallSizes *sizes, const char **words) {
   Arena *arena = sizes->o->c->arena;
-  int64_t ranks = mesh_ranks(sizes->m), *size = sizes->mesh;
-  int n = (int)sizes->m->mesh.n, most = 0;
+  int64_t ranks = mesh_ranks(sizes->m), *size = sizes->mesh, largest = 1;
+  int n = (int)sizes->m->mesh.n, at;
   for (int i = 0; i < n; i++) size[i] = sizes->m->mesh.at[i].size;
-  for (;;) {
-    for (int i = 0; i < n; i++)
-      if (size[i] > size[most]) most = i;
-    if (ranks <= RANKS || size[most] <= LEAST) return size[most];
-    int64_t rest = ranks / size[most], left = max_i64(LEAST, RANKS / rest);
-    ranks = rest * left, size[most] = left;
-    Str name = sizes->m->mesh.at[most].name;
+  while (ranks > RANKS && (at = largest_axis(sizes)) >= 0) {
+    int64_t rest = ranks / size[at], left = divisor_from(size[at], max_i64(LEAST, RANKS / rest));
+    if (left == size[at]) left = divisor_from(size[at], LEAST);
+    ranks = rest * left, size[at] = left;
+    Str name = sizes->m->mesh.at[at].name;
     set(sizes->o, arena_printf(arena, "plan.mesh.%s", name), left);
     *words = arena_printf(arena, "%s, mesh %s = %lld", *words, name, (long long)left);
   }
+  for (int i = 0; i < n; i++) largest = max_i64(largest, size[i]);
+  return largest;
 }
 
 /* Micro-batches of at most two samples, no more than show the order of stages. */

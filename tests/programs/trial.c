@@ -41,6 +41,7 @@
 enum { SECONDS = 120, PLANS = 2, NOISES = 2 };
 static const char *const plans[PLANS] = {"p0", "p1"};
 static const double EXACT = 2e-5, CLOSE = 2e-4; /* folded constants are f32 in both */
+static const double AMPLIFIED = 1e-2;           /* of folded constants, by layers that norm */
 static const double NO_DIGIT = 0.1;             /* rounding of this size leaves none */
 static const double NOISE = 0x1p-23;            /* of f32: the step between numbers near 1 */
 
@@ -231,16 +232,17 @@ static bool narrow(const Module *m) {
          strstr(module_setting(m, "train.optim.states", "f32"), "16");
 }
 
-static bool exact(const Oracle *o, const Programs *all) {
+/* In doubles. Constants that are folded to f32 are off by 1e-8, which layers may amplify. */
+static Outcome in_doubles(const Oracle *o, const Programs *all) {
   Module *m = all->at[0];
   Runner r = runner_of(all, false);
   Oracle begun = *o; /* `init` also makes 16-bit copies of weights: it must round nothing */
-  if (narrow(m) && !run_oracle(&begun, false, o->in)) return false;
-  if (!run_all(&begun, m, &r, !narrow(m))) return false;
+  if (narrow(m) && !run_oracle(&begun, false, o->in)) return WRONG;
+  if (!run_all(&begun, m, &r, !narrow(m))) return WRONG;
   Difference d = difference(&begun, m, &r, NULL, NULL);
-  if (d.worst <= EXACT) return true;
+  if (d.worst <= EXACT) return EQUAL;
   printf("after all passes, in doubles: %s is off by %g of its size\n", d.where, d.worst);
-  return false;
+  return d.worst <= AMPLIFIED ? ROUNDING : WRONG;
 }
 
 static bool run_kernel(void *jit, const Fn *k, void *const *buffers) {
@@ -320,8 +322,9 @@ static Outcome try_plan(const Oracle *o, const char *path, const char *plan, Jit
   Ctx *c = ctx_new();
   Programs programs;
   if (!compiled(c, path, plan, &programs)) return refused(c);
-  if (!exact(o, &programs)) return WRONG;
   if (!equal_in_field(o, path, plan, &programs)) return WRONG;
+  Outcome doubles = in_doubles(o, &programs);
+  if (doubles != EQUAL) return doubles;
   Module *m = programs.at[0];
   jit_add(jit, m);
   return m->mesh.n ? EQUAL : by_kernels(o, path, m, jit);
