@@ -30,6 +30,8 @@ typedef struct Pass {
 
 const Pass *pass_table(uint32_t *n);
 const Pass *pass_find(const char *name);
+/* Its number in the table, from 1 on; 0: no such pass, or NULL. */
+uint32_t pass_number(const char *name);
 
 typedef struct PipelineOptions {
   const char *until;     /* pipeline_run: stop after this pass, NULL: run all */

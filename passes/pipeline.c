@@ -46,13 +46,13 @@ static unsigned facts_after(unsigned facts, const Pass *pass) {
 }
 
 /* Its place in the table, from 1; 0 for `lower` and for passes that are not of the table. */
-static uint32_t place_of(const char *name) {
+uint32_t pass_number(const char *name) {
   const Pass *pass = pass_find(name);
   return pass ? (uint32_t)(pass - passes) + 1 : 0;
 }
 
 static bool replay_facts(const Module *m, unsigned *facts) {
-  uint32_t done = place_of(m->after);
+  uint32_t done = pass_number(m->after);
   *facts = 0;
   for (uint32_t i = 0; i < done; i++) *facts = facts_after(*facts, &passes[i]);
   if (done || !strcmp(m->after, "lower")) return true;
@@ -82,7 +82,7 @@ static bool has_needs(Module *m, const Pass *pass, unsigned facts) {
 
 /* A pass whose place is past runs again only if all it does is to clean up, and before `fuse`. */
 static bool is_due(Module *m, const Pass *pass, unsigned facts) {
-  bool past = place_of(pass->name) && place_of(pass->name) <= place_of(m->after);
+  bool past = pass_number(pass->name) && pass_number(pass->name) <= pass_number(m->after);
   bool cleans = pass->makes && !(pass->makes & ~(unsigned)(FACT_CLEAN | FACT_LOCAL));
   if (!past || (cleans && !(facts & FACT_FUSED))) return true;
   Report *r = diag_at(m->ctx->diag, "E1203", (Span){0}, "pass `%s` cannot run after `%s`",
@@ -153,7 +153,7 @@ static void run_pass(Module *m, const Pass *pass, const PipelineOptions *options
   m->was = module_count(m), m->was_known = true;
   double begin = milliseconds();
   pass->run(m);
-  if (place_of(pass->name) > place_of(m->after)) m->after = intern(m->ctx->names, pass->name);
+  if (pass_number(pass->name) > pass_number(m->after)) m->after = intern(m->ctx->names, pass->name);
   if (options->timings) fprintf(stderr, "%-10s %8.2f ms\n", pass->name, milliseconds() - begin);
 }
 
@@ -162,7 +162,7 @@ static void run_list(Module *m, uint32_t n, const Pass *const *list, unsigned fa
                      const PipelineOptions *options, CrashNote *note) {
   bool texts = options->dump_dir || note;
   Text text = texts ? text_of(m) : (Text){0};
-  if (!place_of(m->after)) dump(m, options, text, 0, "lower");
+  if (!pass_number(m->after)) dump(m, options, text, 0, "lower");
   for (uint32_t i = 0; i < n && !diag_errors(m->ctx->diag); i++) {
     const Pass *pass = list[i];
     if (!may_run(m, pass, facts)) return;
@@ -171,7 +171,7 @@ static void run_list(Module *m, uint32_t n, const Pass *const *list, unsigned fa
     facts = facts_after(facts, pass);
     if (diag_errors(m->ctx->diag)) return;
     if (texts) text = text_of(m);
-    dump(m, options, text, place_of(pass->name) ? place_of(pass->name) : i + 1, pass->name);
+    dump(m, options, text, pass_number(pass->name) ? pass_number(pass->name) : i + 1, pass->name);
     if (options->stats) say_stats(m, pass->name);
     if (options->verify && !ir_verify(m)) broken(m, pass, note);
   }
@@ -189,8 +189,8 @@ bool passes_run(Module *m, uint32_t n, const Pass *const *list, const PipelineOp
 bool pipeline_run(Module *m, const PipelineOptions *options) {
   const Pass *list[PASSES];
   uint32_t n = 0,
-           end = options->until && pass_find(options->until) ? place_of(options->until) : PASSES;
-  for (uint32_t i = place_of(m->after); i < end; i++)
+           end = options->until && pass_find(options->until) ? pass_number(options->until) : PASSES;
+  for (uint32_t i = pass_number(m->after); i < end; i++)
     if (passes[i].run) list[n++] = &passes[i];
   return passes_run(m, n, list, options);
 }
@@ -210,7 +210,7 @@ static Module *copy_for(Module *m, const char *text, size_t n, const StageClass 
 static const char parts[] = "combine", ends[] = "decode";
 
 static bool is_between(const Module *m) {
-  return place_of(m->after) > place_of(parts) && place_of(m->after) <= place_of(ends);
+  return pass_number(m->after) > pass_number(parts) && pass_number(m->after) <= pass_number(ends);
 }
 
 /* IR of all ranks holds one offload setting for all layers, so it cannot express a plan for some
@@ -232,8 +232,9 @@ bool pipeline_classes(Module *m, const PipelineOptions *options, Programs *out) 
   before.until = parts;
   StageClass class[STAGE_CLASSES];
   *out = (Programs){.n = 1, .at = {m}};
-  uint32_t end = options->until ? place_of(options->until) : PASSES;
-  if (end <= place_of(parts) || place_of(m->after) > place_of(ends) || *module_class_name(m))
+  uint32_t end = options->until ? pass_number(options->until) : PASSES;
+  if (end <= pass_number(parts) || pass_number(m->after) > pass_number(ends) ||
+      *module_class_name(m))
     return pipeline_run(m, options);
   if (!is_between(m) && !pipeline_run(m, &before)) return false;
   int n = module_classes(m, class);
@@ -247,5 +248,5 @@ bool pipeline_classes(Module *m, const PipelineOptions *options, Programs *out) 
     if (!pipeline_run(out->at[i], options)) return false;
   }
   out->n = (uint32_t)n;
-  return end < place_of("prove") || prove_classes(out->at, out->n);
+  return end < pass_number("prove") || prove_classes(out->at, out->n);
 }

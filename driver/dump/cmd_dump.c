@@ -55,13 +55,6 @@ static Exit known_pass(Cli *o, const char *name) {
   return !name || is_lower(name) || pass_find(name) ? EXIT_FINE : unknown_pass(o, name);
 }
 
-/* 0 for lower, 1 for the first pass, .. */
-static uint32_t pass_number(const char *name) {
-  uint32_t n;
-  const Pass *first = pass_table(&n), *p = pass_find(name);
-  return p ? (uint32_t)(p - first) + 1 : 0;
-}
-
 static Exit go_on_to(Cli *o, Module *m, const char *after) {
   if (!after || !strcmp(after, m->after)) return EXIT_FINE;
   if (pass_number(after) < pass_number(m->after))
