@@ -31,7 +31,7 @@ typedef struct BestPlans {
   BestWanted wanted;
   FoundPlans found;                 /* those that were compiled, the best first */
   uint32_t fitting, refused, large; /* of these; `large` by their bounds as well */
-  double floor; /* of what was not compiled; INFINITY: everything was, or is too large */
+  double floor; /* the least bound of a plan left uncompiled that may fit; INFINITY: none is */
   double least; /* the smallest bound in bytes */
 } BestPlans;
 

@@ -1,6 +1,6 @@
-/* Streams and their tokens (stream_order.h): which stream runs an operation, by its bytes; which
-   operations of other streams it needs, as the last of each that touches one of its bytes, where
-   one of the two writes; and clocks of what is done, for a list of tokens.
+/* Streams and their tokens (stream_order.h). The bytes of an operation determine its stream. It
+   needs, of each other stream, the last operation that touches a byte of it, if one of the two
+   writes that byte. Clocks hold which operations are done once those of a list of tokens are.
 
    The bytes of a stream's operations are kept by space, each range once with its last operation. */
 #include "stream_order.h"

@@ -44,7 +44,7 @@ struct Saver {
   pthread_t thread;
   bool threaded;    /* there is one to join */
   atomic_bool busy; /* it works */
-  bool ok;          /* of what it did */
+  bool ok;          /* its work succeeded; else `fault` says why not */
   Fault fault;
 };
 
