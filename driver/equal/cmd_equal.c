@@ -11,6 +11,7 @@
 #include "ir/interp/equal.h"
 #include "ir/plan/module_settings.h"
 #include "ir/shape/placement.h"
+#include "ir/support/num.h"
 #include "passes/pass.h"
 #include "passes/simplify/simplify.h"
 
@@ -20,18 +21,11 @@ typedef struct EqualRun {
   Cli *o; /* with the sizes that are compared */
   const char *sizes;
   bool buckets; /* the plan has some */
+  bool made;    /* both sides could be made */
   int64_t ranks;
   uint32_t classes;
   EqualReport report;
 } EqualRun;
-
-static uint32_t place_of(const char *pass) {
-  uint32_t n;
-  const Pass *table = pass_table(&n);
-  for (uint32_t i = 0; pass && i < n; i++)
-    if (!strcmp(table[i].name, pass)) return i + 1;
-  return 0;
-}
 
 static bool refuse_class(EqualRun *run, const Module *m, const char *path) {
   Report *r = diag_at(run->o->c->diag, "E1207", (Span){0},
@@ -54,21 +48,22 @@ static bool make_side(EqualRun *run, uint32_t i, const char *until, EqualSide *s
   made = made && (!until || pipeline_classes(m, &options, all));
   diag_take(run->o->c->diag, one->c->diag, "E");
   if (!made) return false;
-  if (place_of(m->after) <= place_of("micro")) simplify_module(m, true);
+  if (pass_number(m->after) <= pass_number("micro")) simplify_module(m, true);
   *side = (EqualSide){.programs = all->at, .n = all->n};
-  side->whole = place_of(m->after) < place_of("localize");
-  side->placed = place_of(m->after) >= place_of("memory");
+  side->whole = pass_number(m->after) < pass_number("localize");
+  side->placed = pass_number(m->after) >= pass_number("memory");
   return true;
 }
 
 /* Are the programs equal after that pass? False also if they could not be made. */
 static bool compare_after(EqualRun *run, const char *pass, bool early) {
+  run->made = false;
   uint32_t last = run->o->operands.n - 1;
   EqualTask task = {.seed = 1, .steps = STEPS};
   if (!make_side(run, 0, last ? NULL : "micro", &task.model) ||
       !make_side(run, last, pass, &task.ranks))
     return false;
-  task.ranks.early = early;
+  task.ranks.early = early, run->made = true;
   run->ranks = mesh_ranks(task.ranks.programs[0]), run->classes = task.ranks.n;
   return programs_equal(&task, &run->report);
 }
@@ -81,7 +76,7 @@ static const char *first_fault(EqualRun *run) {
   const Pass *table = pass_table(&n);
   EqualReport shown = run->report;
   const char *found = "prove";
-  for (uint32_t i = place_of("micro"); i < n && !diag_errors(run->o->c->diag); i++)
+  for (uint32_t i = pass_number("micro"); i < n && !diag_errors(run->o->c->diag); i++)
     if (table[i].run && !compare_after(run, table[i].name, false)) {
       found = table[i].name;
       break;
@@ -91,10 +86,16 @@ static const char *first_fault(EqualRun *run) {
 }
 
 static const char *repeated(const EqualRun *run) {
+  static const struct {
+    CliOption option;
+    const char *words;
+  } choices[] = {{OPT_MODEL, "model"}, {OPT_TRAIN, "train"}, {OPT_PLAN, "plan"}};
   const Cli *o = run->o;
   const char *text = arena_printf(o->c->arena, "shardc equal %s", o->operands.at[0]);
-  if (o->value[OPT_PLAN])
-    text = arena_printf(o->c->arena, "%s --plan %s", text, o->value[OPT_PLAN]);
+  for (size_t i = 0; i < COUNT_OF(choices); i++)
+    if (o->value[choices[i].option])
+      text = arena_printf(o->c->arena, "%s --%s %s", text, choices[i].words,
+                          o->value[choices[i].option]);
   return text;
 }
 
@@ -151,7 +152,7 @@ static bool compare_early(EqualRun *run) {
   vec_push(run->o->c->arena, small.sets, "plan.zero.bucket=256");
   bool equal = compare_after(&again, "prove", true), refused = diag_errors(small.c->diag);
   if (refused) return compare_after(run, "prove", true);
-  run->o->sets = small.sets, run->report = again.report;
+  run->o->sets = small.sets, run->report = again.report, run->made = again.made;
   return equal;
 }
 
@@ -163,7 +164,8 @@ static bool try_sizes(const Cli *o, bool strict, Exit *e) {
   bool equal = *e == EXIT_FINE && compare_after(&run, "prove", false) && compare_early(&run);
   bool refused = diag_errors(one.c->diag);
   if (refused && !strict) return ctx_free(one.c), false;
-  bool differs = !equal && !refused;
+  bool differs = !equal && run.made;
+  if (!equal && !refused && !run.made && *e == EXIT_FINE) *e = EXIT_USAGE; /* that was said */
   if (differs) *e = say_difference(&run);
   if (equal && !o->value[OPT_QUIET]) say_equal(&run);
   Exit reported = cli_report(&one, *e);
@@ -171,8 +173,26 @@ static bool try_sizes(const Cli *o, bool strict, Exit *e) {
   return ctx_free(one.c), true;
 }
 
+/* A dump of ranks alone would be compared with itself, and a file has other sizes than a dump. */
+static Exit check_operands(const Cli *o) {
+  bool file = file_kind(o->c, o->operands.at[0]) == FILE_SHARD;
+  if (o->operands.n > 1 && (file || file_kind(o->c, o->operands.at[1]) == FILE_SHARD))
+    return cli_usage("two operands of `equal` are dumps: `dump --after micro` writes the model");
+  if (o->operands.n > 1 || file) return EXIT_FINE;
+  Cli one = cli_again(o);
+  Module *m;
+  Exit loaded = load_module(&one, &m);
+  bool local = loaded == EXIT_FINE && pass_number(m->after) >= pass_number("localize");
+  ctx_free(one.c);
+  if (loaded == EXIT_USAGE || !local) return loaded == EXIT_USAGE ? loaded : EXIT_FINE;
+  return cli_usage("`%s` has the programs of ranks: `equal MODEL.ir %s`, with a dump of the model "
+                   "after `micro`",
+                   o->operands.at[0], o->operands.at[0]);
+}
+
 Exit cmd_equal(Cli *o) {
-  Exit e;
+  Exit e = check_operands(o);
+  if (e != EXIT_FINE) return e;
   if (!try_sizes(o, false, &e)) try_sizes(o, true, &e);
   return e;
 }

@@ -13,6 +13,7 @@
 #include "equal_sizes.h"
 #include "driver/fit/fit.h"
 #include "frontend/lower.h"
+#include "ir/plan/layer_range.h"
 #include "ir/plan/module_settings.h"
 #include "ir/shape/placement.h"
 #include "ir/support/num.h"
@@ -29,9 +30,8 @@ typedef struct SmallSizes {
 } SmallSizes;
 
 static int64_t written_size(const SmallSizes *sizes, Str name) {
-  for (uint32_t i = 0; i < sizes->m->dims.n; i++)
-    if (sizes->m->dims.at[i].name == name) return sizes->m->dims.at[i].size;
-  return 0;
+  const Dim *dim = dim_find(sizes->m, name);
+  return dim ? dim->size : 0;
 }
 
 /* ---- trying ---- */

@@ -4,9 +4,10 @@
 #include "ir/made.h"
 #include "ir/phases.h"
 #include "ir/support/num.h"
-#include <stdint.h>
+#include "ir/plan/layer_range.h"
 #include "ir/plan/module_settings.h"
 #include "interp_ranks.h"
+#include <stdint.h>
 
 typedef struct Runner { /* one side */
   const EqualSide *side;
@@ -87,17 +88,11 @@ static bool runner_run(const Runner *runner, const char *entry) {
 
 static uint64_t drawn(uint64_t seed, uint64_t i) { return (uint64_t)field_random(seed, i); }
 
-static int64_t size_of_dim(const Module *m, Str name) {
-  for (uint32_t i = 0; i < m->dims.n; i++)
-    if (m->dims.at[i].name == name) return m->dims.at[i].size;
-  return 1;
-}
-
 /* Some indexes are absent: -100, as labels that do not count. */
 static double input_number(const Module *m, const Global *g, uint64_t seed, uint64_t i) {
   enum { ABSENT = -100, ONE_OF = 7, SMALL = 5 };
   uint64_t r = drawn(seed, i);
-  if (g->of) return r % ONE_OF ? (double)(r / ONE_OF % (uint64_t)size_of_dim(m, g->of)) : ABSENT;
+  if (g->of) return r % ONE_OF ? (double)(r / ONE_OF % (uint64_t)dim_find(m, g->of)->size) : ABSENT;
   if (g->type.elem == ELEM_bool) return r % ONE_OF != 0;
   return elem_class(g->type.elem) == CLASS_FLOAT ? (double)r : (double)(r % SMALL);
 }
@@ -136,12 +131,17 @@ static void set_all(Equal *equal, int step) {
 
 /* ---- comparing ---- */
 
-static bool compare(Equal *equal, const Global *g) {
-  const Tensor *x = runner_get(&equal->model, g->name), *y = runner_get(&equal->ranks, g->name);
-  if (!x || !y) return differs(equal, g->name, 0, runner_error(x ? &equal->ranks : &equal->model));
-  for (int64_t i = 0, n = type_count(&x->type); i < n; i++)
-    if (x->at[i] != y->at[i] && (x->at[i] == x->at[i] || y->at[i] == y->at[i]))
-      return differs(equal, g->name, i, "another value");
+static bool compare(Equal *equal, const Global *global) {
+  const Tensor *model = runner_get(&equal->model, global->name),
+               *ranks = runner_get(&equal->ranks, global->name);
+  if (!model || !ranks)
+    return differs(equal, global->name, 0, runner_error(model ? &equal->ranks : &equal->model));
+  if (type_count(&model->type) != type_count(&ranks->type))
+    return differs(equal, global->name, 0, "another size");
+  for (int64_t i = 0, n = type_count(&model->type); i < n; i++)
+    if (model->at[i] != ranks->at[i] &&
+        (model->at[i] == model->at[i] || ranks->at[i] == ranks->at[i]))
+      return differs(equal, global->name, i, "another value");
   return true;
 }
 
@@ -202,9 +202,24 @@ static int later_step(const Module *m, int i) {
   return half > i && half < INT32_MAX ? (int)half : i;
 }
 
+/* Two dumps may have other sizes. */
+static bool same_sizes(Equal *equal) {
+  equal->entry = "init";
+  for (uint32_t i = 0; i < equal->m->globals.n; i++) {
+    const Global *global = equal->m->globals.at[i];
+    if (global->kind != GLOBAL_INPUT && global->kind != GLOBAL_PARAM) continue;
+    const Tensor *model = runner_get(&equal->model, global->name),
+                 *ranks = runner_get(&equal->ranks, global->name);
+    if (model && ranks && type_count(&model->type) != type_count(&ranks->type))
+      return differs(equal, global->name, 0, "another size");
+  }
+  return true;
+}
+
 bool programs_equal(const EqualTask *task, EqualReport *report) {
   Equal equal = {.task = task, .report = report, .m = task->model.programs[0]};
   equal.model = runner_of(&task->model), equal.ranks = runner_of(&task->ranks);
+  if (!same_sizes(&equal)) return false;
   set_all(&equal, 0);
   if (!run_both(&equal, "init", 0)) return false;
   for (int i = 1; i <= task->steps; i++) {

@@ -69,7 +69,24 @@ def noticed(file, plan, after, seed, n):
     return f'{tried - survived} of {tried} faults'
 
 
+def operands():
+    """What cannot be compared is refused, and dumps of other sizes differ."""
+    tiny = f'{EXAMPLES}/tiny_zero.shard'
+    with tempfile.TemporaryDirectory() as folder:
+        for name, vocab, after in ('model', 10, 'micro'), ('ranks', 10, 'own'), ('other', 11, 'own'):
+            sizes = [*SIZES, '-D', f'Vocab={vocab}']
+            out, _ = run(SHARDC, 'dump', tiny, '--plan', 'zero2', *sizes, '--after', after)
+            open(f'{folder}/{name}.ir', 'w').write(out)
+        for words, status, message in ((['ranks.ir'], 2, 'has the programs of ranks'), ([tiny, 'ranks.ir'], 2, 'dumps'),
+                                       (['model.ir', '--plan', 'zero2'], 2, 'is IR'), (['absent.ir'], 4, 'E0001'),
+                                       (['model.ir', 'other.ir'], 3, 'another size'),
+                                       (['model.ir', 'ranks.ir'], 0, '')):
+            _, err = run(SHARDC, 'equal', *words, cwd=folder, expect=status)
+            check(message in err and err.count('shardc:') <= 1, f'{words}: {err}')
+
+
 if __name__ == '__main__':
+    operands()
     seed, n = (int(sys.argv[2]), int(sys.argv[3])) if len(sys.argv) > 3 else (1, 25)
     if len(sys.argv) < 4: print(equal_plans(), 'plans are equal to their models')
     for file, plan, after in (('tiny_zero.shard', 'zero2', 'zero'), ('tiny_zero.shard', 'zero3', 'localize')):
