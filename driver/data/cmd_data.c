@@ -1,15 +1,12 @@
 /* `shardc data`: looks at files of tokens and arrays (info), writes tokens in another format
-   (convert), and makes tokens of text (tokenize). All reading is the runtime's, so what this shows
-   is what an executable will see. Must not: change the files that it reads. */
-#include "data_shards.h"
+   (convert), and makes tokens of text (data_tokenize.c). All reading is the runtime's, so what this
+   shows is what an executable will see. Must not: change the files that it reads. */
+#include "data_tokenize.h"
 #include "driver/sheet/sheet.h"
 #include "ir/support/num.h"
 #include "ir/support/output.h"
 #include "runtime/data/data_file.h"
-#include "runtime/base/file.h"
-#include "runtime/text/tokenizer.h"
 #include <stdlib.h>
-#include <unistd.h>
 
 /* Cures of the runtime name the word of the data line; the option of this command is `--from`. */
 static const char *own_words(Cli *o, const char *help) {
@@ -21,7 +18,7 @@ static const char *own_words(Cli *o, const char *help) {
 }
 
 /* The runtime's fault as a diagnostic. */
-static Exit data_fault(Cli *o, const Fault *f) {
+Exit data_fault(Cli *o, const Fault *f) {
   const char *code = f->code == 201 ? "E0001" : "E1401";
   Report *r = *f->where ? diag_at(o->c->diag, code, (Span){0}, "%s: %s", f->where, f->what)
                         : diag_at(o->c->diag, code, (Span){0}, "%s", f->what);
@@ -50,7 +47,7 @@ static void close_parts(DataParts *parts) {
   for (uint32_t i = 0; i < parts->n; i++) rt_part_close(&parts->at[i]);
 }
 
-static Exit open_tokenizer(Cli *o, Tokenizer **tokenizer) {
+Exit data_tokenizer(Cli *o, Tokenizer **tokenizer) {
   Fault f = {0};
   *tokenizer = NULL;
   if (!o->value[OPT_TOKENIZER] || rt_tokenizer_open(o->value[OPT_TOKENIZER], tokenizer, NULL, &f))
@@ -142,7 +139,7 @@ static Exit data_info(Cli *o) {
   if (head && (*end || end == head || shown < 0))
     return cli_usage("`--head` wants a whole number, not `%s`", head);
   e = open_parts(o, &parts);
-  if (e == EXIT_FINE) e = open_tokenizer(o, &tokenizer);
+  if (e == EXIT_FINE) e = data_tokenizer(o, &tokenizer);
   if (e == EXIT_FINE) show_parts(o, &parts, tokenizer, head ? shown : -1);
   if (tokenizer) rt_tokenizer_close(tokenizer);
   close_parts(&parts);
@@ -192,7 +189,7 @@ static void say_written(const Cli *o, const Shards *shards) {
                (long long)shards->total);
 }
 
-static Exit finish(Cli *o, Shards *shards, bool ok) {
+Exit data_finish(Cli *o, Shards *shards, bool ok) {
   ok = ok && shards_close(shards);
   if (ok) say_written(o, shards);
   else shards_remove(shards);
@@ -209,99 +206,9 @@ static Exit data_convert(Cli *o) {
   if (e == EXIT_FINE) {
     bool ok = true;
     for (uint32_t i = 0; ok && i < parts.n; i++) ok = copy_part(&shards, &parts.at[i].array);
-    e = finish(o, &shards, ok);
+    e = data_finish(o, &shards, ok);
   }
   close_parts(&parts);
-  return e;
-}
-
-/* ---- tokenize ---- */
-
-typedef struct DataWork {
-  Cli *o;
-  Tokenizer *t;
-  Shards s;
-  Ids ids;
-  int32_t eot; /* -1: none */
-  double said; /* when progress was shown, and how many bytes are done */
-  int64_t done;
-} DataWork;
-
-static void progress(DataWork *work, const char *path, const Encoding *encoding,
-                     const Bytes *bytes) {
-  double now = rt_now();
-  if (work->said == 0) work->said = now;
-  if (now - work->said < 1 || !isatty(STDERR_FILENO) || work->o->value[OPT_QUIET]) return;
-  work->said = now;
-  fputc('\r', stderr);
-  output_say(stderr, "%s: %.0f%%, %lld tokens ", path,
-             100.0 * (double)(encoding->at - bytes->at) / (double)bytes->n,
-             (long long)work->s.total);
-}
-
-static bool tokenize_text(DataWork *work, const char *path, Bytes bytes) {
-  enum { BLOCK = 1 << 16 };
-  Encoding encoding;
-  bool more = true;
-  rt_encode_start(&encoding, work->t, bytes, work->o->value[OPT_SPECIAL] != NULL);
-  while (more) {
-    work->ids.n = 0;
-    more = rt_encode_some(&encoding, work->t, BLOCK, &work->ids);
-    if (!shards_add(&work->s, work->ids.at, work->ids.n)) return false;
-    progress(work, path, &encoding, &bytes);
-  }
-  if (work->eot >= 0 && !shards_add(&work->s, &work->eot, 1)) return false;
-  shards_end_document(&work->s);
-  return true;
-}
-
-/* `--from bytes` insists that it is text. */
-static bool is_text(const DataWork *work, const char *path, Bytes bytes, Fault *f) {
-  return work->o->value[OPT_FROM] ||
-         (rt_not_foreign(bytes, NULL, f) && rt_text_holds(bytes, path, f)) ||
-         rt_at(f, path, "", -1);
-}
-
-static bool tokenize_files(DataWork *work) {
-  Fault f = {0};
-  for (uint32_t i = 1; i < work->o->operands.n; i++) {
-    Bytes bytes;
-    const char *path = work->o->operands.at[i];
-    if (!rt_map_file(path, 201, &bytes, &f)) return data_fault(work->o, &f), false;
-    bool text = is_text(work, path, bytes, &f);
-    bool ok = text ? tokenize_text(work, path, bytes) : (data_fault(work->o, &f), false);
-    rt_unmap_file(&bytes);
-    if (!ok) return false;
-  }
-  return true;
-}
-
-/* --eot: the number of a token, or its name. */
-static Exit find_eot(DataWork *work) {
-  const char *text = work->o->value[OPT_EOT];
-  char *end = NULL;
-  work->eot = -1;
-  if (!text) return EXIT_FINE;
-  long long id = strtoll(text, &end, 10);
-  bool number = end > text && !*end;
-  if (number && id >= 0 && id < rt_tokenizer_limit(work->t)) work->eot = (int32_t)id;
-  if (!number) work->eot = rt_tokenizer_id(work->t, text);
-  if (work->eot >= 0) return EXIT_FINE;
-  return cli_usage("the tokenizer has no token `%s` for `--eot`", text);
-}
-
-static Exit data_tokenize(Cli *o) {
-  DataWork work = {.o = o};
-  if (!o->value[OPT_TOKENIZER]) return cli_usage("`shardc data tokenize` wants --tokenizer FILE");
-  if (o->value[OPT_FROM] && strcmp(o->value[OPT_FROM], "bytes"))
-    return cli_usage("`shardc data tokenize` reads text: only `--from bytes`, not `%s`",
-                     o->value[OPT_FROM]);
-  Exit e = open_tokenizer(o, &work.t);
-  if (e == EXIT_FINE) e = find_eot(&work);
-  if (e == EXIT_FINE) e = shards_open(&work.s, o, rt_tokenizer_limit(work.t) - 1);
-  if (e == EXIT_FINE) e = finish(o, &work.s, tokenize_files(&work));
-  if (work.t) rt_tokenizer_close(work.t);
-  free(work.ids.at);
   return e;
 }
 
@@ -321,6 +228,9 @@ static const struct {
              {OPT_FROM, "from", "info convert tokenize"},
              {OPT_OUTPUT, "output", "convert tokenize"},
              {OPT_EOT, "eot", "tokenize"},
+             {OPT_CHAT, "chat", "tokenize"},
+             {OPT_LENGTH, "length", "tokenize"},
+             {OPT_PACK, "pack", "tokenize"},
              {OPT_SPECIAL, "special", "tokenize"},
              {OPT_HEAD, "head", "info"},
              {OPT_JSON, "json", "info"},

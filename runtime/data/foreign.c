@@ -101,8 +101,8 @@ bool rt_text_holds(Bytes file, const char *name, Fault *f) {
   if (known_end(name, f) || wide_text(file, f)) return false;
   if (is_json(file))
     return refuse(f, "JSON",
-                  "write its text to a file and make tokens of that with "
-                  "`shardc data tokenize`");
+                  "`shardc data tokenize` makes tokens of lines of JSON with `text`, `messages`, "
+                  "or `prompt` and `completion`");
   const uint8_t *zero = memchr(file.at, 0, (size_t)seen(file));
   if (!zero) return true;
   rt_fault(f, 202, "neither text, which has no zero bytes, nor of a format that is recognised");

@@ -151,6 +151,13 @@ void rt_encode(Tokenizer *tokenizer, Bytes text, bool special, Ids *out) {
   while (rt_encode_some(&encoding, tokenizer, INT64_MAX, out)) {}
 }
 
+int32_t rt_tokenizer_next_name(Tokenizer *tokenizer, Bytes text, Bytes *name) {
+  Encoding encoding;
+  rt_encode_start(&encoding, tokenizer, text, true);
+  *name = (Bytes){encoding.stop, encoding.next - encoding.stop};
+  return encoding.found < 0 ? -1 : tokenizer->token[encoding.found].id;
+}
+
 /* ---- decoding ---- */
 
 static int wanted(uint8_t lead) {

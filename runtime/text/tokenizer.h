@@ -37,6 +37,10 @@ void rt_encode_start(Encoding *encoding, Tokenizer *tokenizer, Bytes text, bool 
 bool rt_encode_some(Encoding *encoding, Tokenizer *tokenizer, int64_t enough,
                     Ids *out); /* false: that was all */
 
+/* The first name of a special or other added token in a text: its id, and where it is; -1: there is
+   none, and `name` is empty, at the end. */
+int32_t rt_tokenizer_next_name(Tokenizer *tokenizer, Bytes text, Bytes *name);
+
 typedef struct Spelling { /* of ids one by one: a character may need several of them */
   char rest[4];
   int n;

@@ -90,8 +90,8 @@ def refusals():
     for number in 'x', '-1', '', 'inf': data('info', 's.txt', '--head', number, expect=2, says='whole number')
     words = '-o', 'x.bin', '--tokenizer', f'{TEXT}/gpt2.json'
     data('tokenize', 's.txt', '--from', 'u16', *words, expect=2, says='only `--from bytes`')
-    for content, says in ((b'PAR1' + bytes(40), 'Parquet'), (b'\x1f\x8b\x08' + bytes(40), 'gunzip'),
-                          (b'{"text": "a"}\n' * 9, 'JSON'), (('a text' * 9).encode('utf-16'), 'iconv'),
+    for content, says in ((b'PAR1' + bytes(40), 'Parquet'), (b'\xfd7zXZ\0' + bytes(40), 'unxz'),
+                          (b'[{"text": "a"}]' * 9, 'JSON'), (('a text' * 9).encode('utf-16'), 'iconv'),
                           (bytes(range(99)), 'no zero bytes')):
         open(path('wrong'), 'wb').write(content)
         said = data('tokenize', 'wrong', *words, expect=1, says=says)

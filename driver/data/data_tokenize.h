@@ -1,0 +1,12 @@
+/* Making tokens of text, and what all verbs of `shardc data` share. */
+#ifndef SHARDC_CMD_TOKENIZE_H
+#define SHARDC_CMD_TOKENIZE_H
+#include "data_shards.h"
+#include "runtime/text/tokenizer.h"
+
+Exit data_tokenize(Cli *o);
+/* cmd_data.c */
+Exit data_fault(Cli *o, const Fault *f);            /* the runtime's fault as a diagnostic */
+Exit data_tokenizer(Cli *o, Tokenizer **tokenizer); /* of --tokenizer; NULL: none is named */
+Exit data_finish(Cli *o, Shards *shards, bool ok);  /* closes them and says so; or removes them */
+#endif
