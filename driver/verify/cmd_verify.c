@@ -155,6 +155,10 @@ static void say_verdict(Sheet *sheet, const Verify *verify, const Verdict *verdi
               as_count(verdict->tensors), as_number(verdict->weights), as_number(verify->t.weights),
               as_text(verdict->worst ? ": " : ""), as_text(verdict->worst));
   }
+  sheet_say_if(sheet, verdict->left_out,
+               "  not compared: {not_compared} tensor{} that one plan keeps otherwise: {}{}\n",
+               as_count(verdict->left_out), as_text(verdict->left_out > 1 ? "s" : ""),
+               as_text(verdict->left_out_name), as_text(verdict->left_out > 1 ? ", .." : ""));
   say_excused(sheet, verdict);
   sheet_say(sheet, "they {agrees}\n", as_flag(agrees, "agree", "differ"));
 }

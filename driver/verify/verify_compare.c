@@ -119,10 +119,12 @@ typedef struct ComparedTensor { /* of one run */
   double factor; /* on its elements; of gradients that wait (delay.c): their coefficient */
 } ComparedTensor;
 
-static float stored(const SafeTensor *tensor, int64_t i) {
-  float f;
-  memcpy(&f, tensor->data + 4 * i, 4);
-  return f;
+static bool is_float(const SafeTensor *tensor) {
+  return tensor->elem == RT_F32 || tensor->elem == RT_BF16 || tensor->elem == RT_F16;
+}
+
+static double stored(const SafeTensor *tensor, int64_t i) {
+  return rt_elem_get((int)tensor->elem, tensor->data, i);
 }
 
 static double element(ComparedTensor tensor, int64_t i) {
@@ -198,7 +200,7 @@ static void compare_tensor(Arena *arena, const Compared *compared, const Toleran
 }
 
 static bool comparable(const SafeTensor *a, const SafeTensor *b) {
-  return a && b && a->elem == RT_F32 && b->elem == RT_F32 && count_of(a) == count_of(b);
+  return a && b && is_float(a) && a->elem == b->elem && count_of(a) == count_of(b);
 }
 
 /* Gradients wait without the factor of `clip` and with that of the loss scale of their run: the
@@ -224,13 +226,33 @@ static bool find_tensor(const Dumps *dumps, Str name, Compared *out) {
   return good;
 }
 
+/* The coefficient is compared with the gradients that it scales. */
+static void leave_out(Arena *arena, Str name, Verdict *verdict) {
+  if (!strcmp(name, coefficient_name)) return;
+  if (!verdict->left_out++) verdict->left_out_name = arena_printf(arena, "%s", name);
+}
+
+/* States that only the first side keeps: errors of 8-bit messages, a loss scale. */
+static void leave_out_own(Arena *arena, const Module *m, const Dumps *dumps, Verdict *verdict) {
+  for (uint32_t i = 0; i < m->globals.n; i++) {
+    const Global *global = m->globals.at[i];
+    if (global->kind != GLOBAL_STATE || layer_is_rest(global->name)) continue;
+    Str name = layer_whole(m, global->name);
+    if (rt_safe_find(&dumps->a, name) && !rt_safe_find(&dumps->b, name))
+      leave_out(arena, name, verdict);
+  }
+}
+
 static void compare_kind(Arena *arena, const Module *m, GlobalKind kind, const Dumps *dumps,
                          const Tolerance *tolerance, Verdict *verdict) {
   for (uint32_t i = 0; i < m->globals.n; i++) {
     const Global *global = m->globals.at[i];
     Compared compared;
     if (global->kind != kind || layer_is_rest(global->name)) continue;
-    if (!find_tensor(dumps, layer_whole(m, global->name), &compared)) continue;
+    if (!find_tensor(dumps, layer_whole(m, global->name), &compared)) {
+      leave_out(arena, layer_whole(m, global->name), verdict);
+      continue;
+    }
     compared.move = kind == GLOBAL_PARAM ? tolerance->move : 0;
     compare_tensor(arena, &compared, tolerance, verdict);
   }
@@ -259,6 +281,7 @@ static bool compare_dumps(Cli *o, const VerifySide *a, const VerifySide *b, cons
   if (good) {
     compare_kind(arena, b->m, GLOBAL_PARAM, &dumps, tolerance, verdict);
     compare_kind(arena, b->m, GLOBAL_STATE, &dumps, tolerance, verdict);
+    leave_out_own(arena, a->m, &dumps, verdict);
     if (verdict->worst) verdict->worst = arena_printf(arena, "%s", verdict->worst);
   } else cannot_read(o, &f);
   rt_safe_free(&dumps.a), rt_safe_free(&dumps.b);

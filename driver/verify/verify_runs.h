@@ -31,6 +31,8 @@ typedef struct Verdict {
   int64_t excused;                     /* elements whose difference rounding explains */
   uint32_t excused_tensors;
   const char *excused_name;    /* the first of them */
+  uint32_t left_out;           /* tensors not compared: one side lacks them, or its type differs */
+  const char *left_out_name;   /* the first of them */
   bool same_bits;              /* of losses, norms and tensors */
   uint32_t bad_loss, bad_norm; /* the first step beyond the tolerance; 0: none */
   double a_loss, b_loss, a_norm, b_norm;

@@ -94,6 +94,12 @@ try:
     j = json.loads(verify('--plan', 'z3', '--json')[0])
     check(j['agrees'] and not j['same_bits'] and j['steps'] == 3 and j['against'] == ''
           and j['tolerance']['loss'] == 1e-5, f'{j}')
+    with_states = j['tensors']
+    out, err = verify('--plan', 'z3', '--set', 'train.optim.states=bf16', '--json')
+    j = json.loads(out)
+    check(j['agrees'] and j['tensors'] == with_states, f'states of 16 bits are compared: {j}')
+    out, err = verify('--plan', 'z0', '--set', 'train.optim=onebit_adam', '--steps', '1')
+    check('not compared: ' in out and 'onebit.momentum' in out, f'states that one rank keeps otherwise: {out}')
     out, err = verify('--plan', 'cut', '--against', 'one')
     check('they agree' in out and 'tolerance 0.02' in out and not err, out + err)
     out, err = verify('--plan', 'cut', '--tol', '1e-7', expect=3)
