@@ -95,6 +95,14 @@ static const rt_tensor *logical(const Sampler *sampler, const rt_tensor *t) {
   return t ? &sampler->r->whole->tensors[t - sampler->r->p->tensors] : NULL;
 }
 
+/* Both narrow a draw, and temperature 0 draws nothing. */
+static bool draws(const Sampler *sampler, Fault *f) {
+  if (sampler->temperature > 0 || (!sampler->top && sampler->share >= 1)) return true;
+  rt_fault(f, 104, "--temperature 0 takes the likeliest token, so --%s has no effect",
+           sampler->top ? "top-k" : "top-p");
+  return rt_help(f, "leave one of the two out");
+}
+
 static bool prepare(Sampler *sampler, Fault *f) {
   Run *r = sampler->r;
   sampler->entry = rt_entry_find(r->p, "logits");
@@ -114,7 +122,7 @@ static bool prepare(Sampler *sampler, Fault *f) {
   sampler->temperature = r->o.at[OPT_temperature].given ? r->o.at[OPT_temperature].real : 0.8;
   sampler->share = r->o.at[OPT_top_p].given ? r->o.at[OPT_top_p].real : 1;
   sampler->top = rt_count_option(r, OPT_top_k, 0);
-  return true;
+  return draws(sampler, f);
 }
 
 /* The part of the window that is given up when it is full. */

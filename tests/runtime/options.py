@@ -61,6 +61,8 @@ def case_numbers():
     for a in ('--temperature', '1e300'), ('--temperature', '1e-300'), ('--top-k', '1000000000000000'), \
             ('--tokens', '0'):
         toy('sample', '--out', 'num', '--tokens', '3', *a)
+    for a in ('--top-k', '3'), ('--top-p', '0.5'):
+        toy('sample', '--out', 'num', '--temperature', '0', *a, expect=2, says='R0104]: --temperature 0 takes')
 
 
 def case_stop():
