@@ -4,8 +4,34 @@
 
 static uint32_t carried(const Op *loop) { return (uint32_t)attr_int(&loop->attrs, ATTR_carry, 0); }
 
-bool loop_is_micro(const Op *op) {
-  return op->code == OP_loop && op->group[0].nfrom && !strcmp(op->group[0].from[0], MADE_MICRO);
+static const char *const rounds_names[] = {
+#define ROUNDS(name, meaning) #name,
+#include "rounds.def"
+#undef ROUNDS
+};
+
+const char *rounds_name(LoopRounds rounds) { return rounds_names[rounds]; }
+
+LoopRounds rounds_find(const char *name) {
+  LoopRounds rounds = 0;
+  while (rounds < ROUNDS_COUNT && strcmp(rounds_names[rounds], name) != 0) rounds++;
+  return rounds;
+}
+
+LoopRounds loop_rounds(const Op *loop) {
+  return rounds_find(attr_str(&loop->attrs, ATTR_rounds, rounds_names[ROUNDS_layers]));
+}
+
+bool loop_is_micro(const Op *op) { return op->code == OP_loop && loop_rounds(op) == ROUNDS_micro; }
+
+void loops_of_names(Module *m) {
+  for (uint32_t i = 0; i < m->fns.n; i++)
+    for (OpId k = 0; k < m->fns.at[i]->ops.n; k++) {
+      Op *op = &m->fns.at[i]->ops.at[k];
+      if (op->code == OP_loop && op->ngroups && op->group[0].nfrom &&
+          !attr_get(&op->attrs, ATTR_rounds) && !strcmp(op->group[0].from[0], MADE_MICRO))
+        attr_set_str(m, &op->attrs, ATTR_rounds, rounds_names[ROUNDS_micro]);
+    }
 }
 
 uint32_t loop_whole(const Op *loop) {

@@ -6,7 +6,19 @@
 #define SHARDC_LOOP_H
 #include "ir.h"
 
-bool loop_is_micro(const Op *op);    /* a loop over the micro-batches of a step? */
+typedef enum LoopRounds {
+#define ROUNDS(name, meaning) ROUNDS_##name,
+#include "rounds.def"
+#undef ROUNDS
+  ROUNDS_COUNT
+} LoopRounds;
+const char *rounds_name(LoopRounds rounds);
+LoopRounds rounds_find(const char *name); /* ROUNDS_COUNT: there are no such rounds */
+LoopRounds loop_rounds(const Op *loop);
+bool loop_is_micro(const Op *op); /* a loop over the micro-batches of a step? */
+/* In dumps from before attribute `rounds`, loops over micro-batches are told by their dim. */
+void loops_of_names(Module *m);
+
 uint32_t loop_whole(const Op *loop); /* operands before the stacked ones: carried, invariant */
 int64_t loop_first(const Op *loop);  /* counter of the first round, in the order of slices */
 int64_t loop_length(const Op *loop); /* length of the stack that it is a part of, or trip */

@@ -5,6 +5,7 @@
    kind gives diagnostics (E1001 syntax, E1002 unknown op or attribute, E1003 unknown value,
    function or global, E1004 wrong count), never a crash. */
 #include "parse.h"
+#include "ir/loop.h"
 #include "ir/phases.h"
 #include "ir/shape/placement.h"
 
@@ -577,6 +578,6 @@ Module *ir_parse(Ctx *c, const char *name, const char *text, size_t n) {
   for (next_line(&p); p.at < n && !diag_full(c->diag); next_line(&p)) read_line(&p);
   if (p.fn && !p.failed)
     diag_at(c->diag, "E1001", p.fn->span, "function @%s has no end", p.fn->name), p.failed = true;
-  if (!p.failed) check_plan_names(&p), phases_of_names(p.m);
+  if (!p.failed) check_plan_names(&p), phases_of_names(p.m), loops_of_names(p.m);
   return p.failed ? NULL : p.m;
 }

@@ -5,6 +5,7 @@
    E1110 what select does (verify_kernel.c). A function whose SSA form is broken is not looked at
    further: the other checks follow operands without asking. */
 #include "verify.h"
+#include "ir/loop.h"
 #include "ir/mask/lookup.h"
 #include "ir/phases.h"
 #include "ir/support/num.h"
@@ -273,6 +274,19 @@ static void check_phase(Verifier *verifier, const AttrList *attrs, VerifyPlace a
     verify_report(verifier, "E1103", at, "[phase-c1] `%s` is no phase of training", word);
 }
 
+/* Only the layers of a stack have a path, and stages. */
+static void check_rounds(Verifier *verifier, const Op *op) {
+  Str word = attr_str(&op->attrs, ATTR_rounds, NULL);
+  LoopRounds rounds = word ? rounds_find(word) : ROUNDS_layers;
+  bool stack = attr_get(&op->attrs, ATTR_path) || attr_get(&op->attrs, ATTR_stages);
+  if (rounds == ROUNDS_COUNT)
+    verify_report(verifier, "E1103", verify_at_op(op), "[rounds-c1] `%s` is no kind of rounds",
+                  word);
+  else if (rounds != ROUNDS_layers && stack)
+    verify_report(verifier, "E1103", verify_at_op(op), "[rounds-c2] %s are no layers of a stack",
+                  word);
+}
+
 static void check_phase_entry(Verifier *verifier) {
   const Fn *f = verifier->fn;
   VerifyPlace at = verify_at_fn(verifier);
@@ -356,6 +370,7 @@ static void check_op(Verifier *verifier, OpId id) {
   rule.allowed |= A(names);
   check_attrs(verifier, &op->attrs, rule, op_name(op->code), verify_at_op(op));
   check_phase(verifier, &op->attrs, verify_at_op(op));
+  check_rounds(verifier, op);
   check_store(verifier, id);
 }
 

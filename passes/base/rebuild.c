@@ -93,6 +93,7 @@ LoopShape loop_shape(const Op *o) {
                      .trip = attr_int(&o->attrs, ATTR_trip, 0),
                      .reverse = attr_int(&o->attrs, ATTR_reverse, 0) != 0,
                      .path = attr_str(&o->attrs, ATTR_path, NULL),
+                     .rounds = loop_rounds(o),
                      .stages = attr_str(&o->attrs, ATTR_stages, NULL),
                      .layers = attr_int(&o->attrs, ATTR_layers, 0),
                      .streams = attr_int(&o->attrs, ATTR_streams, 0) != 0,
@@ -156,6 +157,8 @@ Op *rebuild_loop(Module *m, Fn *f, Fn *body, LoopShape shape, const ValueId *in,
   set_part(m, o, &shape);
   if (shape.reverse) attr_set_int(m, &o->attrs, ATTR_reverse, 1);
   if (shape.path) attr_set_str(m, &o->attrs, ATTR_path, shape.path);
+  if (shape.rounds != ROUNDS_layers)
+    attr_set_str(m, &o->attrs, ATTR_rounds, rounds_name(shape.rounds));
   if (shape.stages) attr_set_str(m, &o->attrs, ATTR_stages, shape.stages);
   if (shape.layers) attr_set_int(m, &o->attrs, ATTR_layers, shape.layers);
   if (shape.streams) attr_set_int(m, &o->attrs, ATTR_streams, 1);

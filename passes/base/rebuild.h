@@ -37,6 +37,7 @@ typedef struct LoopShape {
   bool reverse;
   Axis axis;           /* the dim of its rounds */
   Str path;            /* the stack of the model that it is, or NULL */
+  LoopRounds rounds;   /* what they are */
   Str stages;          /* the mesh axis that cuts its rounds, or NULL */
   int64_t layers;      /* number of rounds of all stages that do work; 0: all */
   bool streams;        /* the last stage alone has the final carried values */

@@ -276,7 +276,8 @@ static void write_loop(FuseBlocks *blocks, Rebuild *rebuild) {
                      .invariant = blocks->invariant.n,
                      .stacked = blocks->stacked.n,
                      .trip = blocks->block.size,
-                     .axis = blocks->block};
+                     .axis = blocks->block,
+                     .rounds = ROUNDS_blocks};
   Loc loc = blocks->body->loc;
   uint32_t n = 0;
   for (uint32_t i = 0; i < blocks->carried.n; i++)

@@ -283,7 +283,8 @@ static void emit_rounds(MicroCut *micro) {
                      .invariant = micro->invariant.n,
                      .stacked = micro->stacked.n,
                      .trip = rounds(micro).size,
-                     .axis = rounds(micro)};
+                     .axis = rounds(micro),
+                     .rounds = ROUNDS_micro};
   ValueId out = rebuild_loop(m, micro->out.to, loop_body(micro), shape, in.at, micro->f->loc)->out;
   for (uint32_t i = 0; i < micro->sums.n; i++) micro->out.map[micro->sums.at[i]] = out++;
   for (uint32_t i = 0; i < micro->same.n; i++) micro->out.map[micro->same.at[i]] = out++;

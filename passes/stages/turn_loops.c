@@ -13,7 +13,6 @@
    overwrite a value that another loop still reads, the plan is refused at the place line (E0901).
    Must not: examine the ops of rounds; change the order of any sum. */
 #include "ir/loop.h"
-#include "ir/made.h"
 #include "ir/bytes.h"
 #include "ir/plan/module_settings.h"
 #include "ir/shape/placement.h"
@@ -42,10 +41,6 @@ static const Op *first_hop(const Op *loop) {
   return NULL;
 }
 
-static bool is_over_parts(const TurnPass *pass, OpId i) {
-  return loop_is_micro(&pass->f->ops.at[i]);
-}
-
 static void name_axis(TurnPass *pass, const Op *hop) {
   pass->axis = intern(pass->m->ctx->names, attr_str(&hop->attrs, ATTR_axis, ""));
 }
@@ -55,7 +50,7 @@ static bool find_chunks(TurnPass *pass) {
   const Op *hop = NULL;
   int n = 2 * (int)module_chunks(pass->m);
   for (OpId i = 0; i < pass->f->ops.n; i++) {
-    const Op *own = is_over_parts(pass, i) ? first_hop(&pass->f->ops.at[i]) : NULL;
+    const Op *own = loop_is_micro(&pass->f->ops.at[i]) ? first_hop(&pass->f->ops.at[i]) : NULL;
     if (!own) continue;
     if (pass->t.n == n) return false;
     pass->t.loop[pass->t.n++] = i, hop = own;
@@ -71,7 +66,7 @@ static bool find_loops(TurnPass *pass, bool weights) {
   const Op *hop = NULL;
   loop[TURN_FORWARD] = loop[TURN_BACKWARD] = loop[TURN_WEIGHTS] = NO_OP;
   for (OpId i = 0; i < pass->f->ops.n; i++) {
-    if (!is_over_parts(pass, i)) continue;
+    if (!loop_is_micro(&pass->f->ops.at[i])) continue;
     const Op *own = first_hop(&pass->f->ops.at[i]);
     if (own && !hop) loop[TURN_FORWARD] = i, hop = own;
     else if (own) loop[TURN_BACKWARD] = i, loop[TURN_WEIGHTS] = NO_OP;
@@ -276,11 +271,12 @@ static Fn *take_turns(const TurnPass *pass) {
 }
 
 static void entry_turns(Module *m, Fn *f) {
-  TurnPass pass = {.m = m, .f = f, .dim = intern(m->ctx->names, MADE_MICRO)};
+  TurnPass pass = {.m = m, .f = f};
   bool weights = !strcmp(plan_schedule(m), "zero_bubble");
   bool chunks = module_chunks(m) > 1;
   if (!plan_takes_turns(m)) return;
   if (chunks ? !find_chunks(&pass) : !find_loops(&pass, weights)) return;
+  pass.dim = f->ops.at[pass.t.loop[0]].group[0].from[0];
   pass.class = shared_bytes(m->arena, pass.f).of;
   find_table(&pass), find_follows(&pass);
   const char *why = why_not(&pass);

@@ -102,7 +102,8 @@ static ValueId by_bucket(const Deal *deal, Fn *fn, bool back, ValueId v) {
   fn_arg(m, body, type_scalar(ELEM_i32));
   ValueId one = fn_arg(m, body, type_without(value_type(fn, v), &buckets.dim, 1));
   fn_result(m, body, exchange_all(deal, body, back, one));
-  LoopShape shape = {.stacked = 1, .trip = buckets.size, .axis = buckets};
+  LoopShape shape = {
+      .stacked = 1, .trip = buckets.size, .axis = buckets, .rounds = ROUNDS_messages};
   return rebuild_loop(m, fn, body, shape, &v, (Loc){0})->out;
 }
 
@@ -171,7 +172,7 @@ static Fn *turn_body(const Deal *deal, const Type *type) {
 
 static ValueId in_loop(const Deal *deal, Fn *fn, Axis axis, ValueId v) {
   Type round = type_without(value_type(fn, v), &axis.dim, 1);
-  LoopShape shape = {.stacked = 1, .trip = axis.size, .axis = axis};
+  LoopShape shape = {.stacked = 1, .trip = axis.size, .axis = axis, .rounds = ROUNDS_matrices};
   return rebuild_loop(deal->zero->m, fn, turn_body(deal, &round), shape, &v, (Loc){0})->out;
 }
 

@@ -73,7 +73,7 @@ static ValueId by_message(Zero *zero, Fn *fn, const ZeroGroup *group, ValueId va
   ValueId own = fn_arg(zero->m, body, type_without(value_type(fn, value), &message.dim, 1));
   own = ir_cast(zero->m, body, own, group->narrow, (Loc){0});
   fn_result(zero->m, body, zero_gather(zero, body, group, own));
-  LoopShape shape = {.stacked = 1, .trip = messages, .axis = message};
+  LoopShape shape = {.stacked = 1, .trip = messages, .axis = message, .rounds = ROUNDS_messages};
   value = rebuild_loop(zero->m, fn, body, shape, &value, (Loc){0})->out;
   return as_flat(zero, fn, group, value);
 }
@@ -126,7 +126,7 @@ static ValueId by_row(Zero *zero, Fn *fn, const ZeroGroup *group, ValueId value,
   fn_arg(zero->m, body, type_scalar(ELEM_i32));
   ValueId own = fn_arg(zero->m, body, type_without(value_type(fn, value), &rows.dim, 1));
   fn_result(zero->m, body, a_row(zero, body, group, own));
-  LoopShape shape = {.stacked = 1, .trip = rows.size, .axis = rows};
+  LoopShape shape = {.stacked = 1, .trip = rows.size, .axis = rows, .rounds = ROUNDS_rows};
   value = rebuild_loop(zero->m, fn, body, shape, &value, (Loc){0})->out;
   if (joined || group->sharded) return value;
   return zero_join(zero, fn, group, value, group->rounds.dim != NULL);
