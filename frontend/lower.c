@@ -283,7 +283,7 @@ Module *lower_program(Ctx *c, const LowerOptions *options) {
   sizes_compute(sizes);
   if (diag_errors(c->diag)) return NULL;
   Eval *e = eval_new(w, sizes, MODE_CHECK, NULL);
-  e->sized = e->compile = true;
+  e->sized = true;
   eval_model(e, choice.base);
   if (!diag_errors(c->diag)) check_data(e, &choice), check_names(w, e);
   if (!diag_errors(c->diag) && choice.plan) check_plan(e, &choice, choice.plan->item);

@@ -372,7 +372,6 @@ typedef struct Eval {
   const AstExpr *product; /* the last a * b and its operands, for W0302 */
   Val factor[2];
   VEC(Str) assigned;    /* h.*.attn.q: what layers of stacks assign, when checking */
-  bool compile;         /* what is not built yet is an error */
   const Instance *self; /* whose body is being walked, NULL: the model's */
 } Eval;
 
@@ -449,8 +448,7 @@ struct Builtin {
   int code;            /* OpCode where one op does it */
   const char *formals; /* "x at value"; `*`: any number */
   int required;
-  int axes;          /* 0: none, 1: needed, 2: may have */
-  const char *later; /* not built yet: what the message says */
+  int axes; /* 0: none, 1: needed, 2: may have */
 };
 const Builtin *builtin_find(Str name, bool has_axes);
 const Builtin *builtin_table(uint32_t *n);
@@ -460,10 +458,11 @@ Val eval_gather(Eval *e, Env *env, const AstExpr *x);
 Val eval_iota(Eval *e, Env *env, const AstExpr *x);
 Val eval_attention(Eval *e, const Call *call);
 BuiltinFn op_unary, op_minmax, op_where, op_not, op_float, op_stop, op_rand;
-BuiltinFn op_reduce, op_argmax, op_cumsum, op_top;
+BuiltinFn op_reduce, op_argmax, op_cumsum;
 BuiltinFn op_dot, op_outer, op_expand, op_rename, op_split, op_merge, op_unstack, op_concat,
     op_slice, op_pad, op_shift;
-BuiltinFn op_one_hot, op_scatter, op_rope, op_route, op_numeric;
+BuiltinFn op_one_hot, op_scatter, op_rope, op_numeric;
+BuiltinFn op_top, op_route; /* sema_route.c */
 bool need_dims(Eval *e, const Call *c, const Dims *want, const Val *x,
                const AstExpr *expr); /* E0303 */
 

@@ -277,13 +277,6 @@ static Val call_builtin(Eval *e, const Builtin *builtin, Call *call) {
     return val_poison();
   }
   if (!lists_once(e, call) || !place_operands(e, builtin, call)) return val_poison();
-  if (builtin->later && e->build) bug("`%s` reached code generation", builtin->name);
-  if (builtin->later) {
-    const char *code = unbuilt_code(e->w);
-    diag_label(eval_error(e, code, call->name_span, "`%s` is not built yet", builtin->name), "%s",
-               builtin->later);
-    if (e->compile) return val_poison();
-  }
   return builtin->run(e, builtin, call);
 }
 

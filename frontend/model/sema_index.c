@@ -185,31 +185,6 @@ Val op_scatter(Eval *e, const Builtin *builtin, const Call *call) {
   return out;
 }
 
-/* route[S -> Slot; R -> E](gates): which token sits in which place of which expert, and its gate.
- */
-Val op_route(Eval *e, const Builtin *builtin, const Call *call) {
-  (void)builtin;
-  const AxisGroup *s = &call->groups.at[0], *r = &call->groups.at[1];
-  if (call->groups.n != 2 || !s->arrow || !r->arrow || s->from.n != 1 || s->to.n != 1 ||
-      r->from.n != 1 || r->to.n != 1) {
-    eval_error(e, "E0204", call->axes->span, "`route` wants `[S -> Slot; R -> E]`");
-    return val_poison();
-  }
-  Dims cut = {.n = 2, .at = {s->from.at[0], r->from.at[0]}};
-  if (!val_is_real(&call->arg[0])) return not_float(e, call, 0);
-  if (!need_dims(e, call, &cut, &call->arg[0], call->expr[0])) return val_poison();
-  int64_t routes = eval_size(e, r->from.at[0]), experts = eval_size(e, r->to.at[0]);
-  if (routes > 0 && experts > 0 && routes != experts)
-    eval_error(e, "E0312", call->axes->span, "`%s` (%lld) and `%s` (%lld) must have one size",
-               r->from.at[0], (long long)routes, r->to.at[0], (long long)experts);
-  Dims dims = dims_without(&call->arg[0].dims, &cut);
-  dims_add(&dims, r->to.at[0]), dims_add(&dims, s->to.at[0]);
-  Val *items = ARENA_ARRAY(e->arena, Val, 2);
-  items[0] = val_tensor(VAL_INDEX, dims), items[1] = val_tensor(VAL_FLOAT, dims);
-  items[0].of = s->from.at[0];
-  return (Val){.kind = VAL_LIST, .items = items, .nitems = 2, .id = NO_VALUE};
-}
-
 /* ---- rope ---- */
 
 static bool rope_axes(Eval *e, const Call *call) {
@@ -269,42 +244,42 @@ Val op_rope(Eval *e, const Builtin *builtin, const Call *call) {
 /* ---- the table ---- */
 
 static const Builtin builtins[] = {
-    {"abs", op_unary, OP_abs, "x", 1, 0, NULL},
-#define FUNCTION(name, ...) {#name, op_unary, OP_##name, "x", 1, 0, NULL},
+    {"abs", op_unary, OP_abs, "x", 1, 0},
+#define FUNCTION(name, ...) {#name, op_unary, OP_##name, "x", 1, 0},
 #include "ir/functions.def"
 #undef FUNCTION
-    {"sign", op_unary, OP_sign, "x", 1, 0, NULL},
-    {"floor", op_unary, OP_floor, "x", 1, 0, NULL},
-    {"ceil", op_numeric, 0, "x", 1, 0, NULL},
-    {"min", op_minmax, OP_min, "a b", 2, 0, NULL},
-    {"max", op_minmax, OP_max, "a b", 2, 0, NULL},
-    {"not", op_not, OP_not, "a", 1, 0, NULL},
-    {"where", op_where, OP_where, "c a b", 3, 0, NULL},
-    {"float", op_float, OP_cast, "x", 1, 0, NULL},
-    {"stop_gradient", op_stop, OP_stop, "x", 1, 0, NULL},
-    {"rand", op_rand, OP_rand, "x", 1, 0, NULL},
-    {"sum", op_reduce, OP_sum, "x", 1, 1, NULL},
-    {"max", op_reduce, OP_rmax, "x", 1, 1, NULL},
-    {"min", op_reduce, OP_rmin, "x", 1, 1, NULL},
-    {"argmax", op_argmax, OP_argmax, "x", 1, 1, NULL},
-    {"cumsum", op_cumsum, OP_cumsum, "x", 1, 1, NULL},
-    {"dot", op_dot, OP_dot, "a b", 2, 1, NULL},
-    {"outer", op_outer, OP_mul, "a b", 2, 0, NULL},
-    {"expand", op_expand, OP_expand, "x", 1, 1, NULL},
-    {"rename", op_rename, OP_rename, "x", 1, 1, NULL},
-    {"split", op_split, OP_split, "x", 1, 1, NULL},
-    {"merge", op_merge, OP_merge, "x", 1, 1, NULL},
-    {"unstack", op_unstack, OP_unstack, "x", 1, 1, NULL},
-    {"concat", op_concat, OP_concat, "*", 2, 1, NULL},
-    {"slice", op_slice, OP_slice, "x at", 1, 1, NULL},
-    {"pad", op_pad, OP_pad, "x at value", 1, 1, NULL},
-    {"shift", op_shift, OP_shift, "x by fill", 1, 1, NULL},
-    {"iota", NULL, OP_iota, "D", 1, 0, NULL},
-    {"one_hot", op_one_hot, OP_eq, "i", 1, 1, NULL},
-    {"scatter_add", op_scatter, OP_scatter, "x i", 2, 1, NULL},
-    {"rope", op_rope, OP_rope, "x theta pos", 1, 1, NULL},
-    {"top", op_top, 0, "x k", 1, 1, "choosing the k largest"},
-    {"route", op_route, 0, "gates k", 1, 1, "a mixture of experts"},
+    {"sign", op_unary, OP_sign, "x", 1, 0},
+    {"floor", op_unary, OP_floor, "x", 1, 0},
+    {"ceil", op_numeric, 0, "x", 1, 0},
+    {"min", op_minmax, OP_min, "a b", 2, 0},
+    {"max", op_minmax, OP_max, "a b", 2, 0},
+    {"not", op_not, OP_not, "a", 1, 0},
+    {"where", op_where, OP_where, "c a b", 3, 0},
+    {"float", op_float, OP_cast, "x", 1, 0},
+    {"stop_gradient", op_stop, OP_stop, "x", 1, 0},
+    {"rand", op_rand, OP_rand, "x", 1, 0},
+    {"sum", op_reduce, OP_sum, "x", 1, 1},
+    {"max", op_reduce, OP_rmax, "x", 1, 1},
+    {"min", op_reduce, OP_rmin, "x", 1, 1},
+    {"argmax", op_argmax, OP_argmax, "x", 1, 1},
+    {"cumsum", op_cumsum, OP_cumsum, "x", 1, 1},
+    {"dot", op_dot, OP_dot, "a b", 2, 1},
+    {"outer", op_outer, OP_mul, "a b", 2, 0},
+    {"expand", op_expand, OP_expand, "x", 1, 1},
+    {"rename", op_rename, OP_rename, "x", 1, 1},
+    {"split", op_split, OP_split, "x", 1, 1},
+    {"merge", op_merge, OP_merge, "x", 1, 1},
+    {"unstack", op_unstack, OP_unstack, "x", 1, 1},
+    {"concat", op_concat, OP_concat, "*", 2, 1},
+    {"slice", op_slice, OP_slice, "x at", 1, 1},
+    {"pad", op_pad, OP_pad, "x at value", 1, 1},
+    {"shift", op_shift, OP_shift, "x by fill", 1, 1},
+    {"iota", NULL, OP_iota, "D", 1, 0},
+    {"one_hot", op_one_hot, OP_eq, "i", 1, 1},
+    {"scatter_add", op_scatter, OP_scatter, "x i", 2, 1},
+    {"rope", op_rope, OP_rope, "x theta pos", 1, 1},
+    {"top", op_top, OP_argmax, "x k", 1, 1},
+    {"route", op_route, OP_scatter, "gates k by", 1, 1},
 };
 
 const Builtin *builtin_table(uint32_t *n) {

@@ -464,12 +464,3 @@ Val op_cumsum(Eval *e, const Builtin *builtin, const Call *call) {
   lower_dims(e, &out, (OpCode)builtin->code, &call->arg[0], dims);
   return out;
 }
-
-Val op_top(Eval *e, const Builtin *builtin, const Call *call) {
-  (void)builtin;
-  if (!one_group(e, call, true)) return val_poison();
-  if (!val_is_real(&call->arg[0])) return wrong_kind(e, call, 0, "a float");
-  if (!need_dims(e, call, &call->groups.at[0].from, &call->arg[0], call->expr[0]))
-    return val_poison();
-  return val_tensor(VAL_BOOL, call->arg[0].dims);
-}

@@ -219,8 +219,8 @@ static const char *given_scatter(const Shape *shape, Type *t) {
   if (!why && !type_contains(x, index))
     why = shape_why(shape, "[scatter-c3] the index has dims that the operand has not: %s, %s",
                     shape_text(shape, index), shape_text(shape, x));
-  if (!why && elem_class(x->elem) != CLASS_FLOAT)
-    why = shape_why(shape, "[scatter-c4] scatter adds floats, not %s", elem_name(x->elem));
+  if (!why && elem_class(x->elem) != CLASS_FLOAT && elem_class(x->elem) != CLASS_INT)
+    why = shape_why(shape, "[scatter-c4] scatter adds numbers, not %s", elem_name(x->elem));
   *t = *x;
   if (!why) why = remove_dims(shape, t, group.nfrom, group.from);
   return why ? why : push_axis(shape, t, group.to[0], carried_size(shape, group.to[0]));

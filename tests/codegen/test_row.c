@@ -273,7 +273,7 @@ static void extremes(Harness *h, int i) {
 
 static void scatter(Harness *h, int i) {
   Shape s = random_shape(h, false);
-  const char *dim[4], *f = dense(h, "f32", &s);
+  const char *elem = i % 4 == 3 ? "i32" : "f32", *dim[4], *f = dense(h, elem, &s);
   int64_t size[4];
   int n = 0, at = (int)harness_random(h, 0, s.kept);
   for (int k = 0; k < s.kept + s.over; k++)
@@ -282,11 +282,11 @@ static void scatter(Harness *h, int i) {
   dim[at] = "V", size[at] = harness_random(h, 1, 12), n++;
   bool batched = s.kept && harness_random(h, 0, 3) == 0; /* the index has all dims of x */
   harness_add(h, "kernel @scatter%d(%%0 : %s, %%1 : %s) {family = \"scatter\"} {\n", i,
-              full(h, "f32", &s, false),
+              full(h, elem, &s, false),
               batched ? full(h, "i32", &s, false) : some(h, "i32", &s, true, false));
   harness_add(
       h, "  %%2 = mul %%0, %%0 : %s\n  %%3 = scatter[%s -> V] %%2, %%1 : %s\n  return %%3\n}\n", f,
-      over_names(&s), harness_result(h, "f32", n, dim, size));
+      over_names(&s), harness_result(h, elem, n, dim, size));
 }
 
 /* Signs, and the elements above the mean of a row, packed: bytes along rows in any order. */

@@ -200,6 +200,29 @@ static const Case structures[] = {
     {"  z = sum[R](rope[C; R](m)^2)", {17, 29, 45}},
 };
 
+/* s: x for route 0, 0 for route 1 */
+#define SCORES "  s = pad[One -> R](expand[One](x))\n"
+static const Case routed[] = {
+    {"  z = float(top[D](x))", {0, 0, 1, 0}},
+    {"  z = float(top[D](x, k = 2))", {1, 0, 1, 0}},
+    {"  z = float(top[D](x, k = 4))", {1, 1, 1, 1}},
+    {"  z = float(top[D](0 * x, k = 2))", {1, 1, 0, 0}},
+    {"  z = float(top[D](where(b, x, log(0 * x)), k = 4))", {1, 0, 1, 1}},
+    {"  z = float(top[D](log(x), k = 4))", {1, 0, 1, 1}},
+    {"  at, g = route[C -> One; R -> Half](m)\n  z = float(at)", {-1, 0}},
+    {"  at, g = route[C -> One; R -> Half](m)\n  z = g", {0, 4}},
+    {"  at, g = route[C -> K; R -> Half](m, k = 2)\n  z = float(at)", {0, 1, 2, 0, 1, 2}},
+    {"  at, g = route[C -> K; R -> Half](m, k = 2)\n  z = g", {1, 2, 3, 4, 5, 6}},
+    {"  at, g = route[C -> One; R -> Half](m, by = -m)\n  z = float(at)", {0, -1}},
+    {"  at, g = route[C -> One; R -> Half](m, by = -m)\n  z = g", {1, 0}},
+    {SCORES "  at, g = route[D -> C; R -> Half](s, k = 2)\n  z = float(at)", {0, 2, 3, 1, 0, 2}},
+    {SCORES "  at, g = route[D -> C; R -> Half](s + 1, k = 2)\n  z = g", {2, 4, 1.5, 1, 1, 1}},
+    {SCORES "  at, g = route[D -> C; R -> Half](s + 1, k = 2)\n  e = x[D = at]\n"
+            "  z = scatter_add[Half, C -> D](e * g, at)",
+     {3, -2, 15, 0.75}},
+    {SCORES "  z = load_balance[R; D](sigmoid(0 * s) + 0.1 * s, k = 1)", {1.09375}},
+};
+
 static void test_elementwise(void **state) {
   (void)state;
   for (size_t i = 0; i < sizeof elementwise / sizeof *elementwise; i++)
@@ -210,6 +233,11 @@ static void test_structures(void **state) {
   (void)state;
   for (size_t i = 0; i < sizeof structures / sizeof *structures; i++)
     check_case("", &structures[i]);
+}
+
+static void test_routed(void **state) {
+  (void)state;
+  for (size_t i = 0; i < sizeof routed / sizeof *routed; i++) check_case("", &routed[i]);
 }
 
 /* ---- layers, stacks ---- */
@@ -365,7 +393,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_examples),    cmocka_unit_test(test_counts),
       cmocka_unit_test(test_elementwise), cmocka_unit_test(test_structures),
-      cmocka_unit_test(test_stacks),      cmocka_unit_test(test_aux),
-      cmocka_unit_test(test_masks),       cmocka_unit_test(test_init)};
+      cmocka_unit_test(test_routed),      cmocka_unit_test(test_stacks),
+      cmocka_unit_test(test_aux),         cmocka_unit_test(test_masks),
+      cmocka_unit_test(test_init)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -54,6 +54,18 @@ LAYERS = [('  param w [{d}, {h}] ~ normal(0.4)\n  param u [{h}, {d}] ~ normal(0.
 INNER = [0, 1, 3]                     # of a stack in a stack
 ATTENDING = ('layer L{n}(x: [Batch, B, C], seen: [Batch, K] bool) -> [Batch, B, C] {{\n  sub n = RMSNorm[C]\n  param w [C, A, F] ~ normal(0.4)\n  param o [A, F, C] ~ normal(0.4)\n'
              '  h = dot[C](n(x), w)\n  y = attention[B -> K; F](h, h, h, mask = {mask})\n  return x + dot[A, F](y, o)\n}}\n')
+# a mixture of experts: tokens B, places A, routes G, experts K
+ROUTED = """layer L{n}(x: [Batch, B, C]) -> [Batch, B, C] {{
+  param r [C, G] ~ normal(1)
+  param u [K, C, F] ~ normal(0.4){mark}
+  param d [K, F, C] ~ normal(0.4)
+  g = {gates}
+  at, gate = route[B -> A; G -> K]({weights}, k = {k}{by})
+  h = tanh(dot[C](x[B = at], u))
+  aux 0.1 * mean[Batch](load_balance[G; B](g, k = {k}))
+  return x + scatter_add[K, A -> B](dot[F](h, d) * gate, at)
+}}
+"""
 
 # with the guard, without it, and without it but with a state for each parameter
 RULES = ['optim sgd lr = 1', 'optim sgd lr = 1\n  on_nan off', 'optim sgd lr = 1 momentum = 0.9\n  on_nan off']
@@ -316,6 +328,18 @@ class Program:
         if operand: result = f'[{", ".join(dims)}]'; head = f'x: {result}, {operand}: {result}'
         s.layers.append(f'layer L{len(s.layers)}({head}) -> {result}{more} {{\n{body.format(d=d, h=e, inner=inner)}\n}}\n')
 
+    def route(s, own):
+        """Some programs have a routed layer, in a stack; the others stay as they were before there was one."""
+        k, chosen, name = own.choice([1, 2, 3]), own.random() < .3, f's{len(s.subs)}'
+        gates = own.choice(['softmax[G](dot[C](x, r))', 'sigmoid(dot[C](x, r))'])
+        weights = own.choice(['g', f'2 * g * float(top[G](g, k = {k}))', 'g / sum[G](g)'])
+        by = ', by = g' if weights[0] == '2' or chosen else ''
+        mark = own.choice(['', ' @frozen', ' @f32', ''])
+        s.layers.append(ROUTED.format(n=len(s.layers), gates=gates, weights=weights, k=k, by=by, mark=mark))
+        s.subs.append(f'stack {name} [{own.choice(["N2", "N3"])}] of L{len(s.layers) - 1}')
+        s.lines.append(f'routed = {name}({own.choice(["x", "0.5 * x", "tanh(x)"])})')
+        return [('routed', ['Batch', 'B', 'C'])]
+
     STEPS = [unary] * 4 + [binary] * 3 + [reduce] * 2 + [softmax] + [weights] * 3 + [dot, expand, rename, gather, slice,
             pad, scan, cut] + [layer] * 9 + [label, gather, one_hot, scatter, merged, attend] + [
         outer, joined, apart, count, turn, largest, choose, measure, over_batch, whole_number]
@@ -328,6 +352,8 @@ class Program:
                 except IndexError: pass           # nothing to choose from
         terms = s.r.sample(s.values[-4:], 2)
         if s.deep and s.deep not in terms and s.r.random() < .7: terms.append(s.deep)
+        own = random.Random(f'routes {s.seed}')
+        if own.random() < .15: terms += s.route(own)
         loss = ' + '.join(f'0.5 * mean[*]({v} * cos({v}) / (1 + 0.01 * {v}^2))' for v,
                           _ in terms) + ' + 0.01 * mean[*](x^2)'
         body = [f'input {i}' for i in INPUTS] + s.params + s.subs + s.lines + [f'output {terms[0][0]}', f'loss {loss}']

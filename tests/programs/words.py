@@ -16,7 +16,6 @@ MUON = 'tests/reference/gpt2_muon.shard; ranks.muon and random plans of tests/ra
 TIME = 'read by the bound of time of `plan` alone'
 MISSING = {
     'op table': UNBUILT,
-    'op top route load_balance': UNBUILT,
     'word variant': 'the same model with other sizes, of which dims have enough',
     'word weights as': FILES, 'word grad': 'checked, and not used yet: N0901', 'word extern': UNBUILT,
     'WEIGHTS prefix ignore config': FILES,
