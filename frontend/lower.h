@@ -82,6 +82,10 @@ typedef struct CheckResult {
    FILE cannot be read, or has mistakes. */
 const char *program_plans(Ctx *c, const char *path);
 
+/* Is `on`, "h100 nodes = 2" of `--on`, about a machine of FILE or of a file that it uses? If not,
+   E0201 is at that option's words. */
+bool program_has_machine(Ctx *c, const char *path, const char *on);
+
 /* The text of a plan that FILE or a file that it uses has: its model and the text after the word
    `on`, "" if it names none, and its lines except those that begin with one of `without`, "on,
    mesh", each with its end. False: there is no such plan. */

@@ -274,6 +274,17 @@ const char *program_plans(Ctx *c, const char *path) {
   return names;
 }
 
+bool program_has_machine(Ctx *c, const char *path, const char *on) {
+  World *w = world_load(c, path);
+  size_t n = strcspn(on, " \t");
+  const char *name = arena_strndup(c->arena, on, n);
+  if (!w || world_find(w, SPACE_MACHINE, intern(c->names, name), false)) return w != NULL;
+  uint32_t file = diag_add_source(c->diag, "--on", on, strlen(on));
+  Report *r = world_error(w, "E0201", (Span){file, 0, (uint32_t)n}, "no machine named `%s`", name);
+  diag_near(r, "a machine", world_nearest(w, SPACE_MACHINE, name));
+  return false;
+}
+
 bool program_plan_text(Ctx *c, const char *path, const char *plan, const char *without,
                        PlanText *out) {
   World *w = world_load(c, path);

@@ -75,8 +75,10 @@ static Str dim_of(Module *m, const Global *global, const Type *stream, Str layer
   return best;
 }
 
-static void find_dims(PlanSpace *space) {
-  Module *m = space->m;
+/* In the simplified program m a table that is read at all positions in order is a slice, whose
+   positions no axis splits. */
+static void find_dims(PlanSpace *space, Module *m) {
+  pipeline_run(m, &(PipelineOptions){.until = "simplify"});
   const Type *stream = stream_of(m);
   Str batch = intern(m->ctx->names, "Batch"), layers = intern(m->ctx->names, space->layers);
   space->tensor = space->sequence = "";
@@ -174,6 +176,7 @@ Exit space_open(Cli *o, PlanSpace *out) {
   if (plan && !program_plan_text(o->c, path, plan, OWN, &out->base))
     return cli_usage("no plan `%s` in `%s`", plan, path);
   if (on) out->base.on = on;
+  if (on && !program_has_machine(o->c, path, on)) return EXIT_INPUT;
   if (!*out->base.on)
     return cli_usage("`--search` wants a machine: `--on MACHINE`, or a plan with a line `on`");
   if (!(out->m = lower(out))) return EXIT_INPUT;
@@ -183,8 +186,10 @@ Exit space_open(Cli *o, PlanSpace *out) {
   if (e != EXIT_FINE) return e;
   if (!(out->m = lower(out))) return EXIT_INPUT;
   out->batch = train_batch(out->m), out->machine = plan_machine(out->m);
-  find_stack(out), find_dims(out);
-  return EXIT_FINE;
+  Module *simple = lower(out);
+  find_stack(out);
+  if (simple) find_dims(out, simple);
+  return simple ? EXIT_FINE : EXIT_INPUT;
 }
 
 /* ---- rows ---- */

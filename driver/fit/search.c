@@ -114,7 +114,9 @@ bool search_better(const ChangeSearch *search, const Try *one, const Try *than) 
 /* ---- all of them ---- */
 
 ChangeSearch search_new(const Cli *o, const Module *m, Objective by) {
-  mallopt(M_TRIM_THRESHOLD, INT_MAX), mallopt(M_TOP_PAD, 1 << 26); /* the next try needs it again */
+  /* Pages of a try are kept for the next one. */
+  mallopt(M_TRIM_THRESHOLD, INT_MAX), mallopt(M_TOP_PAD, 1 << 26);
+  mallopt(M_MMAP_THRESHOLD, 1 << 25);
   Machine machine = plan_machine(m);
   return (ChangeSearch){.o = o,
                         .m = m,

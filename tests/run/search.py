@@ -23,6 +23,7 @@ MODELS = {
 }
 FEW = {'llama': [('ranks=2', 'micro=4', 'overlap=on'),
                  ('ranks=4', 'micro=2', 'overlap=on', 'zero=3', 'accumulate=shard', 'context=1', 'recompute=input')],
+       'bert': [('ranks=2', 'tensor=2', 'micro=2,4')],
        'gpt': [('ranks=4', 'micro=2', 'overlap=on', 'zero=0', 'recompute=none,split', 'pipeline=none')]}
 EVERY = {model: [(f'ranks={n}',) for n in range(2, 17)] for model in MODELS}
 
@@ -72,6 +73,7 @@ def compare(model, fixes):
         check(abs(first[key] / (best + reserve) - 1) < 1e-5, f'{model} {fixes}: {first}, {best}')
         check(found['gap'] == 0, found['gap'])
     refused = len(every['all']) - len(rows)
+    check(refused <= len(every['all']) // 8, f'{model} {fixes}: {refused} of {len(every["all"])} are refused')
     print(f'{model} {" ".join(fixes)}: {len(every["all"])} plans, {refused} refused, {found["fitting"]} compiled to '
           'find the smallest')
     printed_again(model, fixes, json.loads(search(model, fixes, '--json')[0]))
@@ -88,6 +90,8 @@ def refusals():
     check('`--gap` is about `--search`' in said, said)
     _, said = run(SHARDC, 'plan', 'm.shard', '--search', cwd=WORK, expect=2)
     check('wants a machine' in said, said)
+    _, said = run(SHARDC, 'plan', 'm.shard', '--search', '--on', 'h9 nodes = 2', cwd=WORK, expect=1)
+    check('no machine named `h9`' in said and '--on:1:1' in said, said)
     _, said = run(SHARDC, 'plan', 'none.shard', '--search', cwd=WORK, expect=4)
     check('E0001' in said, said)
     open(f'{WORK}/cpu.shard', 'w').write('use "tiny"\nmachine pc { node cpus = 2 arch = x86_64_v3 memory = 16GiB }\n')
