@@ -503,9 +503,10 @@ static void put_program(HostWriter *writer, uint32_t tensors, int kernels, int e
            "\nconst rt_program RT_PROGRAM = {\n#ifdef RT_NEXT\n    .next = &RT_NEXT,\n#endif\n");
   host_put(writer, "    .abi = RT_ABI_VERSION,\n    .model = ");
   host_string(writer, m->model);
-  host_put(writer,
-           ",\n    .compiler = \"shardc " SHARDC_VERSION "\",\n    .hash = \"%s\",\n    .target = ",
+  host_put(writer, ",\n    .compiler = \"shardc " SHARDC_VERSION "\",\n    .hash = \"%s\",\n    ",
            hash_of(writer));
+  if (m->compared) host_put(writer, ".equal = "), host_string(writer, m->compared);
+  host_put(writer, "%s.target = ", m->compared ? ",\n    " : "");
   host_string(writer, m->target.name ? m->target.name : "");
   const TargetFacts *cpu = processor_of(m);
   if (module_on_gpu(m)) host_put(writer, ",\n    .sm = %d", (int)m->target.sm);

@@ -8,6 +8,7 @@
 #include "codegen/cache.h"
 #include "codegen/codegen.h"
 #include "frontend/syntax/ast.h"
+#include "driver/equal/equal_run.h"
 #include "driver/fit/fit.h"
 #include "frontend/lower.h"
 #include "passes/math/noise.h"
@@ -163,6 +164,7 @@ static void say_done(const Cli *o, const Module *m, const char *output, double s
              output, short_count(o->c, (double)count), ranks, ranks > 1 ? "s" : "",
              arena_amount(o->c->arena, bytes), each, kernels,
              tuned ? arena_printf(o->c->arena, " (%u tuned)", tuned) : "", seconds);
+  if (m->compared) output_say(stderr, "  equal: %s\n", m->compared);
   for (uint32_t i = 0; i < m->settings.n; i++)
     if (!strncmp(m->settings.at[i].key, "made.recompute.", 15))
       fprintf(stderr, "  recompute: %s\n", m->settings.at[i].value);
@@ -189,6 +191,14 @@ static void share_hash(const Programs *programs) {
   for (uint32_t i = 0; i < programs->n; i++) h = hash_text(h, ir_print(programs->at[i], NULL));
   for (uint32_t i = 0; programs->n > 1 && i < programs->n; i++)
     module_set(programs->at[i], "made.program", "%s", hash_words(programs->at[i]->arena, h, 32));
+}
+
+/* In exact arithmetic. Not for `verify`, which trains. */
+static Exit compare(const Cli *o, const CompileParts *parts, Module *m, Programs *programs) {
+  const char *words = NULL;
+  Exit e = parts->kind == EMIT_EXE && !o->planning ? equal_show(o, m, &words) : EXIT_FINE;
+  for (uint32_t i = 0; i < programs->n; i++) programs->at[i]->compared = words;
+  return e;
 }
 
 static void add_programs(Cli *o, CompileParts *parts, const Programs *programs, const char *name) {
@@ -238,8 +248,9 @@ static Exit prepare(Cli *o, Module *m, CompileParts *parts, const char *name) {
   if (parts->kind != EMIT_EXE && programs.n > 1)
     return cli_usage("`--emit=%s` takes one class of ranks: `--class %s`", emit_names[parts->kind],
                      class_names(o->c->arena, &programs));
+  e = compare(o, parts, m, &programs);
   add_programs(o, parts, &programs, name);
-  return EXIT_FINE;
+  return e;
 }
 
 /* ---- several plans, several targets ---- */
@@ -384,9 +395,11 @@ static Exit make(Cli *o, EmitKind kind, const char *output, Module **m, double s
   if (e == EXIT_FINE) e = n > 1 ? load_plans(o, &parts, all) : load_module(o, all);
   if (e == EXIT_FINE) *m = all[0];
   for (uint32_t i = 0; e == EXIT_FINE && i < n; i++) {
-    const char *plan = n > 1 ? parts.plan.at[i] : NULL;
+    const char *plan = n > 1 ? parts.plan.at[i] : NULL, *given = o->value[OPT_PLAN];
+    if (plan) o->value[OPT_PLAN] = plan;
     e = parts.target.n > 1 ? prepare_targets(o, all[i], &parts, plan)
                            : prepare(o, all[i], &parts, plan);
+    o->value[OPT_PLAN] = given;
   }
   if (e != EXIT_FINE) return e;
   if (kind == EMIT_IR) return emit_ir(o, parts.part.at[0].m, output);

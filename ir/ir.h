@@ -326,6 +326,8 @@ typedef struct Module {
   Str after;      /* name of the last pass that ran, "lower" at first: where compiling goes on */
   bool was_known; /* the numbers of the main entry before the last pass; for readers only */
   IrCount was;
+  const char
+      *compared; /* the answer of exact arithmetic, for `info`; NULL: none. No part of the IR */
   VEC(Dim) dims;
   VEC(MeshAxis) mesh;      /* none: one rank; the first varies fastest from rank to rank */
   VEC(PlaceRule) rules;    /* in the order of the plan */

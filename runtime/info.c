@@ -25,6 +25,8 @@ enum { /* the compiler's numbers are the runtime's */
 #undef ARENA
 _Static_assert((int)IN_ARENAS == RT_ARENAS, "every arena has a row");
 
+static const char not_compared[] = "not compared";
+
 /* Is the arena listed? Arenas of the host are if they hold something. */
 static bool is_there(const rt_program *program, int arena) {
   return arena < RT_HOST_WEIGHTS || program->arena_bytes[arena];
@@ -65,9 +67,10 @@ static void print_graphs(const rt_program *program) {
 }
 
 static int print_text(const rt_program *program) {
-  printf("%s: %lld parameters\ncompiler %s, target %s, %d workers at most, program %s\n\ntensors\n",
+  printf("%s: %lld parameters\ncompiler %s, target %s, %d workers at most, program %s\n",
          program->model, (long long)rt_parameters(program), program->compiler, program->target,
          program->workers, program->hash);
+  printf("equal to the model: %s\n\ntensors\n", program->equal ? program->equal : not_compared);
   print_tensors(program);
   printf("\nmemory, bytes\n");
   for (int i = 0; i < RT_ARENAS; i++)
@@ -152,6 +155,7 @@ static int print_json(const rt_program *program) {
   printf("{\"schema\":1,"), pair("model", program->model), putchar(','),
       pair("compiler", program->compiler), putchar(',');
   pair("program", program->hash), putchar(','), pair("target", program->target);
+  putchar(','), pair("equal", program->equal ? program->equal : not_compared);
   printf(",\"parameters\":%lld,\"workers\":%d,\"scratch\":%lld,\"arenas\":{",
          (long long)rt_parameters(program), program->workers, (long long)program->scratch);
   for (int i = 0; i < RT_ARENAS; i++)

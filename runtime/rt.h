@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { RT_ABI_VERSION = 17, RT_MAX_RANK = 8, RT_MAX_PHASES = 4, RT_MAX_AXES = 8 };
+enum { RT_ABI_VERSION = 18, RT_MAX_RANK = 8, RT_MAX_PHASES = 4, RT_MAX_AXES = 8 };
 
 typedef struct rt_ctx rt_ctx;
 
@@ -240,12 +240,13 @@ typedef struct rt_setting {
 typedef struct rt_program {
   int abi;                             /* RT_ABI_VERSION */
   const char *model, *compiler, *hash; /* hash of the canonical IR, hexadecimal */
-  const char *target;                  /* such as x86_64_v4 */
-  const char *needs; /* of the processor: "+avx2,+fma,", in LLVM's words; NULL: nothing special */
-  int sm;            /* of a GPU's target, such as 80; 0: a CPU */
-  bool alone;        /* its code runs on that capability and no newer one */
-  int workers;       /* of the processor, at most, compiled in */
-  int64_t scratch;   /* bytes per worker, the largest of all kernels */
+  const char *equal;  /* to the model, in exact arithmetic: on what grounds; NULL: not compared */
+  const char *target; /* such as x86_64_v4 */
+  const char *needs;  /* of the processor: "+avx2,+fma,", in LLVM's words; NULL: nothing special */
+  int sm;             /* of a GPU's target, such as 80; 0: a CPU */
+  bool alone;         /* its code runs on that capability and no newer one */
+  int workers;        /* of the processor, at most, compiled in */
+  int64_t scratch;    /* bytes per worker, the largest of all kernels */
   int64_t arena_bytes[RT_ARENAS];
   int64_t counters; /* rt_counter is asked for 0 .. counters - 1 */
   /* On a GPU: position of the counters in IO. The next multiple of 64 bytes after them holds a word

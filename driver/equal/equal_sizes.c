@@ -15,6 +15,7 @@
 #include "frontend/lower.h"
 #include "ir/plan/layer_range.h"
 #include "ir/plan/module_settings.h"
+#include "ir/plan/stage_class.h"
 #include "ir/shape/placement.h"
 #include "ir/support/num.h"
 
@@ -136,11 +137,10 @@ static int largest_axis(const SmallSizes *sizes) {
   return most;
 }
 
-/* The axes in the order of their sizes, the largest first, until there are few ranks. Returns the
-   largest size that is left. */
-static int64_t shrink_mesh(SmallSizes *sizes, const char **words) {
+/* The axes in the order of their sizes, the largest first, until there are few ranks. */
+static void shrink_mesh(SmallSizes *sizes, const char **words) {
   Arena *arena = sizes->o->c->arena;
-  int64_t ranks = mesh_ranks(sizes->m), *size = sizes->mesh, largest = 1;
+  int64_t ranks = mesh_ranks(sizes->m), *size = sizes->mesh;
   int n = (int)sizes->m->mesh.n, at;
   for (int i = 0; i < n; i++) size[i] = sizes->m->mesh.at[i].size;
   while (ranks > RANKS && (at = largest_axis(sizes)) >= 0) {
@@ -151,19 +151,26 @@ static int64_t shrink_mesh(SmallSizes *sizes, const char **words) {
     set(sizes->o, arena_printf(arena, "plan.mesh.%s", name), left);
     *words = arena_printf(arena, "%s, mesh %s = %lld", *words, name, (long long)left);
   }
-  for (int i = 0; i < n; i++) largest = max_i64(largest, size[i]);
-  return largest;
+}
+
+/* Number of stages of the pipeline; 1: there is none. */
+static int64_t stages_of(const SmallSizes *sizes) {
+  int64_t stages = 1;
+  for (uint32_t i = 0; i < sizes->m->dims.n; i++)
+    if (dim_counts_layers(sizes->m, sizes->m->dims.at[i].name))
+      stages = max_i64(stages, ways_of(sizes, sizes->m->dims.at[i].name));
+  return stages;
 }
 
 /* Micro-batches of at most two samples, no more than show the order of stages. */
-static void shrink_batch(SmallSizes *sizes, int64_t stages) {
+static void shrink_batch(SmallSizes *sizes) {
   int64_t micro = module_whole(sizes->m, "plan.micro");
   Str batch = intern(sizes->m->ctx->names, "Batch");
   int64_t written = written_size(sizes, batch), ways = ways_of(sizes, batch);
   if (written < 1 || (micro < 1 && !sizes->m->mesh.n)) return;
   if (micro < 1) micro = written / ways; /* the samples of a rank are one micro-batch */
   int64_t parts = max_i64(1, written / ways / micro), few = min_i64(micro, LEAST),
-          most = max_i64(FEW_PARTS, stages + 1);
+          most = max_i64(FEW_PARTS, stages_of(sizes) + 1);
   set(sizes->o, "plan.micro", few);
   vec_push(sizes->o->c->arena, sizes->dims, batch);
   vec_push(sizes->o->c->arena, sizes->size, ways * few * min_i64(parts, most));
@@ -200,7 +207,7 @@ void equal_sizes(Cli *o, const Module *m, bool strict, const char **words) {
   SmallSizes sizes = {.o = o, .m = m, .strict = strict};
   Arena *arena = o->c->arena;
   *words = "";
-  shrink_batch(&sizes, shrink_mesh(&sizes, words));
+  shrink_mesh(&sizes, words), shrink_batch(&sizes);
   uint32_t set_already = sizes.dims.n;
   list_dims(&sizes);
   for (int round = 0; round < ROUNDS; round++)

@@ -24,22 +24,23 @@ typedef struct Equal {
 } Equal;
 
 static bool differs(Equal *equal, Str global, int64_t element, const char *why) {
-  *equal->report = (EqualReport){why, global, equal->entry, element};
+  *equal->report = (EqualReport){why, global, equal->entry, element, 0, why == interp_spent};
   return false;
 }
 
 /* ---- one side ---- */
 
-static Runner runner_of(const EqualSide *side) {
+static Runner runner_of(const EqualSide *side, InterpWork *work) {
   Module *m = side->programs[0];
   Runner runner = {.side = side};
   if (side->whole) {
     runner.whole = interp_new(m, m->arena);
-    interp_set_field(runner.whole, true);
+    interp_set_field(runner.whole, true), interp_set_work(runner.whole, work);
     return runner;
   }
   runner.ranks = ranks_new_classes(side->programs, side->n, m->arena);
   ranks_set_field(runner.ranks, true), ranks_set_early(runner.ranks, side->early);
+  ranks_set_work(runner.ranks, work);
   return runner;
 }
 
@@ -178,6 +179,7 @@ static bool run_both(Equal *equal, const char *entry, int step) {
   for (int i = 0; i < 2; i++)
     if (!runner_run(side[i], entry_at(side[i], entry, step)))
       return differs(equal, NULL, 0, runner_error(side[i]));
+  equal->report->entries += step <= 1;
   return compare_all(equal);
 }
 
@@ -218,7 +220,9 @@ static bool same_sizes(Equal *equal) {
 
 bool programs_equal(const EqualTask *task, EqualReport *report) {
   Equal equal = {.task = task, .report = report, .m = task->model.programs[0]};
-  equal.model = runner_of(&task->model), equal.ranks = runner_of(&task->ranks);
+  *report = (EqualReport){0};
+  equal.model = runner_of(&task->model, task->work);
+  equal.ranks = runner_of(&task->ranks, task->work);
   if (!same_sizes(&equal)) return false;
   set_all(&equal, 0);
   if (!run_both(&equal, "init", 0)) return false;

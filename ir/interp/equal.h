@@ -8,7 +8,7 @@
    softmax: these are equal by a law of exp that random functions do not have. */
 #ifndef SHARDC_EQUAL_H
 #define SHARDC_EQUAL_H
-#include "ir/ir.h"
+#include "interp.h"
 
 typedef struct EqualSide {
   Module *const *programs; /* of the classes of ranks, or one */
@@ -22,6 +22,7 @@ typedef struct EqualTask {
   EqualSide model, ranks;
   uint64_t seed;
   int steps;
+  InterpWork *work; /* NULL: no limit */
 } EqualTask;
 
 typedef struct EqualReport { /* of a difference */
@@ -29,6 +30,8 @@ typedef struct EqualReport { /* of a difference */
   Str global;                /* NULL: no run of an entry ended */
   const char *entry;         /* after which it was seen */
   int64_t element;           /* the first that differs */
+  uint32_t entries;          /* that were compared */
+  bool spent;                /* no difference: the budget of work was spent */
 } EqualReport;
 
 /* False: see the report. */

@@ -24,7 +24,15 @@ static uint64_t power(uint64_t a, uint64_t n) {
   return result;
 }
 
-static uint64_t inverse(uint64_t a) { return power(a, PRIME - 2); }
+/* By Euclid's algorithm: a = factor_a x and b = factor_b x modulo the prime; 0 for 0. */
+static uint64_t inverse(uint64_t x) {
+  int64_t a = (int64_t)PRIME, b = (int64_t)x, factor_a = 0, factor_b = 1;
+  while (b) {
+    int64_t times = a / b, rest = a - times * b, factor = factor_a - times * factor_b;
+    a = b, b = rest, factor_a = factor_b, factor_b = factor;
+  }
+  return (uint64_t)(factor_a < 0 ? factor_a + (int64_t)PRIME : factor_a) % PRIME;
+}
 
 static uint64_t mixed(uint64_t z) { /* splitmix64 */
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;

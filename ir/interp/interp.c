@@ -9,6 +9,7 @@
 #include "ir/support/numbers.h"
 #include "ir/schedule/pipeline_schedule.h"
 #include <math.h>
+#include <stdatomic.h>
 
 /* ---- walking ---- */
 
@@ -258,8 +259,33 @@ static RunFamily *const families[] = {
     [FAMILY_FLIGHT] = run_wait,         [FAMILY_MOVE] = run_wait,
 };
 
+/* ---- the budget of work ---- */
+
+enum { OP_WORK = 16 }; /* of an op of no numbers */
+const char interp_spent[] = "the budget of work is spent";
+
+bool interp_spend(const Interp *in, int64_t work) {
+  return !in->work || atomic_fetch_sub(&in->work->left, work) >= work;
+}
+
+/* Terms of sums count; those of attention as the scores, which are no operand. */
+static int64_t work_of(const InterpRun *run) {
+  const Op *op = run->op;
+  int64_t n = OP_WORK;
+  for (uint32_t i = 0; i < op->nin; i++) n += type_count(&run_in(run, i)->type);
+  for (uint32_t i = 0; i < op->nout; i++) n += type_count(&run_out(run, i)->type);
+  if (op_family(op->code) == FAMILY_CONTRACT && op->ngroups) {
+    Type summed = type_of_dims(&run_in(run, 0)->type, op->group[0].nfrom, op->group[0].from);
+    n += type_count(&run_out(run, 0)->type) * type_count(&summed);
+  }
+  if (op_family(op->code) == FAMILY_ATTENTION)
+    n += type_count(&run_in(run, 0)->type) * type_size(&run_in(run, 1)->type, op->group[0].to[0]);
+  return n;
+}
+
 static void run_op(InterpRun *run, const Fn *f, OpId i) {
   run->op = &f->ops.at[i];
+  if (!interp_spend(run->interp, run->interp->work ? work_of(run) : 0)) return;
   families[op_family(run->op->code)](run);
 }
 
@@ -319,6 +345,8 @@ void interp_set_exact_codes(Interp *in, bool on) { in->exact_codes = on; }
 void interp_set_field(Interp *in, bool on) { in->field = on; }
 void interp_set_early(Interp *in, bool on) { in->early = on; }
 
+void interp_set_work(Interp *in, InterpWork *work) { in->work = work; }
+
 void interp_set_kernels(Interp *in, InterpKernel *run, void *state) {
   in->kernel = run, in->kernel_state = state;
 }
@@ -362,12 +390,13 @@ bool interp_run(Interp *in, const char *entry) {
   Interp run = *in;
   run.arena = arena_new(), memset(&run.stores, 0, sizeof run.stores);
   interp_fn(&run, f, NULL, run.arena, NULL);
+  if (!interp_spend(in, 0)) in->error = interp_spent;
   for (uint32_t i = 0; i < run.stores.n; i++) {
     Tensor *to = &in->global[run.stores.at[i].global];
     memcpy(to->at, run.stores.at[i].value.at, sizeof(double) * (size_t)type_count(&to->type));
   }
   arena_free(run.arena);
-  return true;
+  return !in->error;
 }
 
 void interp_call(Interp *in, const Fn *f, const Tensor *args, Tensor *results) {

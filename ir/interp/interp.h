@@ -50,6 +50,14 @@ typedef bool InterpKernel(void *state, const Fn *k, void *const *buffers);
 void interp_set_kernels(Interp *in, InterpKernel *run, void *state);
 /* In bytes: messages in flight arrive when they start; off at first: when they are waited for. */
 void interp_set_early(Interp *in, bool on);
+/* A budget that interpreters share: numbers that are computed or moved, and a share for every op.
+   An entry that exceeds it ends with the error interp_spent. That depends on the programs alone:
+   not on the machine, and not on which rank is faster. */
+typedef struct InterpWork {
+  _Atomic int64_t left;
+} InterpWork;
+extern const char interp_spent[];
+void interp_set_work(Interp *in, InterpWork *work); /* NULL, as at first: no limit */
 const char *interp_error(const Interp *in);
 /* An element-wise op of numbers. */
 double interp_scalar(const Op *op, const double *x);

@@ -24,6 +24,7 @@ struct Interp {
   VEC(Store) stores;
   struct Ranks *ranks; /* of a mesh (interp_ranks.h), or NULL */
   int64_t rank;
+  InterpWork *work;     /* NULL: no limit */
   InterpKernel *kernel; /* NULL: kernels are run by their mathematics */
   void *kernel_state;
 };
@@ -37,6 +38,8 @@ extern const char interp_alone[]; /* the error of a rank whose peers did not com
 void ranks_lock(struct Ranks *r);
 void ranks_unlock(struct Ranks *r);
 
+/* Is the work within the budget? */
+bool interp_spend(const Interp *in, int64_t work);
 /* NULL: there is none, and in->error says so. Interns nothing, since ranks ask concurrently. */
 const Fn *interp_entry(Interp *in, const char *name);
 /* Runs f; results in arena `out`. */

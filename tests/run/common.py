@@ -4,6 +4,7 @@ import array, atexit, json, os, shutil, subprocess, sys, tempfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.normpath(os.path.join(HERE, '..', '..'))
 EXAMPLES = os.path.join(ROOT, 'examples')
+os.environ.setdefault('SHARDC_EQUAL', 'off')  # as in tests/environment.cmake
 MPI = {'OMPI_ALLOW_RUN_AS_ROOT': '1', 'OMPI_ALLOW_RUN_AS_ROOT_CONFIRM': '1'}  # as in most containers
 
 

@@ -85,8 +85,36 @@ def operands():
             check(message in err and err.count('shardc:') <= 1, f'{words}: {err}')
 
 
+def compiled():
+    """Every compile compares, within a budget that is work and not time, and the executable says what was found."""
+    file, plan = f'{EXAMPLES}/tiny_ranks.shard', ('--plan', 'two,four')
+    with tempfile.TemporaryDirectory() as folder:
+        def told(*words, operand=file, env='', ranks='4'):
+            _, err = run(SHARDC, 'compile', operand, *words, '--quick', '-o', 'm', cwd=folder,
+                         env={'SHARDC_EQUAL': env})
+            out, _ = run('./m', 'info', '--json', cwd=folder, env={'WORLD_SIZE': ranks})
+            said = re.findall(r'^  equal: (.*)$', err, re.M)
+            return said, json.loads(out)['equal']
+        both, inside = told(*plan)
+        check([s[:19] for s in both] == ['2 ranks, 1 program,', '4 ranks, 1 program,'], f'{both}')
+        check(inside in both and 'a wrong program passes with a chance below 2^-' in inside, f'{inside}: {both}')
+        for off in told(*plan, '--equal', 'off'), told(*plan, env='off'):
+            check(off == ([], 'not compared'), f'{off}')
+        short = told('--plan', 'four', '--equal', '0.01')
+        check(short == (['not shown within 0.01 s'],) + short[1:] and short[1] == short[0][0], f'{short}')
+        shrunk = told('--plan', 'four', '-D', 'Seq=64', '-D', 'Batch=16')
+        check(shrunk[1].startswith('4 ranks'), f'{shrunk}')
+        out, _ = run(SHARDC, 'dump', file, '--plan', 'two', '--after', 'micro')
+        open(f'{folder}/m.ir', 'w').write(out)
+        check(told(operand='m.ir')[1] == 'not shown: compiled from IR', 'a dump has nothing to be compared with')
+    for text in 'x', '-1', '0', '1e9':
+        _, err = run(SHARDC, 'compile', file, '--equal', text, expect=2)
+        check('wants a number of seconds' in err, err)
+
+
 if __name__ == '__main__':
     operands()
+    compiled()
     seed, n = (int(sys.argv[2]), int(sys.argv[3])) if len(sys.argv) > 3 else (1, 25)
     if len(sys.argv) < 4: print(equal_plans(), 'plans are equal to their models')
     for file, plan, after in (('tiny_zero.shard', 'zero2', 'zero'), ('tiny_zero.shard', 'zero3', 'localize')):
