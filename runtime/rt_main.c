@@ -12,10 +12,15 @@ static bool check_program(const rt_program *p, Fault *f) {
                   p->abi, RT_ABI_VERSION);
 }
 
+/* Of the command line, which is that of all ranks, but for the number of the node. */
 static uint64_t sum_of(int argc, char **argv) {
+  static const char node[] = "--node-rank";
   Hash h;
   rt_hash_start(&h);
-  for (int i = 1; i < argc; i++) rt_hash_add(&h, argv[i], strlen(argv[i]) + 1);
+  for (int i = 1; i < argc; i++)
+    if (!strcmp(argv[i], node)) i++;
+    else if (strncmp(argv[i], node, sizeof node - 1) || argv[i][sizeof node - 1] != '=')
+      rt_hash_add(&h, argv[i], strlen(argv[i]) + 1);
   return rt_hash_end(&h);
 }
 
@@ -38,14 +43,13 @@ static int run_command(Run *r) {
 int main(int argc, char **argv) {
   Run run = {.p = &rt_the_program, .started = rt_now(), .lock = -1, .folder = -1}, *r = &run;
   Fault f = {0};
-  rt_watch_start(&r->watch);
+  const char *slash = strrchr(argv[0], '/'), *name = slash ? slash + 1 : argv[0];
   if (!check_program(r->p, &f) || !rt_options_read(&r->o, argc, argv, &f)) rt_die(&f);
-  if (r->o.at[OPT_help].given) {
-    const char *name = strrchr(argv[0], '/');
-    rt_options_help(name ? name + 1 : argv[0], r->p->model);
-    return 0;
-  }
-  r->first = r->p, r->p = rt_choose_program(r->p, &r->o);
+  if (r->o.at[OPT_help].given) return rt_options_help(name, r->p->model), 0;
+  r->first = r->p;
+  if (!rt_start_node(r, name, &f)) rt_die(&f);
+  rt_watch_start(&r->watch);
+  r->p = rt_choose_program(r->p, &r->o);
   if (r->o.command != 'i' && !rt_processor_fits(r->p, &f)) rt_die(&f);
   if (!rt_override(r, &f)) rt_die(&f);
   r->comm.first = r->first, r->comm.options = sum_of(argc, argv);

@@ -46,7 +46,10 @@ _Noreturn void rt_die_on_all(Run *r, Fault *f);
 
 const rt_program *rt_choose_program(const rt_program *first,
                                     const Options *options); /* choose_program.c */
-bool rt_override(Run *r, Fault *f);                          /* --set (overrides.c) */
+/* Starts the ranks of this node if the command line or PET_NNODES asks for it, and returns in each
+   of them; the process that starts them ends here, with their status (start_node.c). */
+bool rt_start_node(Run *r, const char *program, Fault *f);
+bool rt_override(Run *r, Fault *f); /* --set (overrides.c) */
 
 /* nonfinite.c: steps whose loss or gradients are not finite */
 bool rt_guarded(const rt_program *p);     /* such a step changes nothing */

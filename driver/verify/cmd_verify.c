@@ -9,6 +9,7 @@
 #include "ir/shape/placement.h"
 #include "ir/support/num.h"
 #include "runtime/base/file.h"
+#include "runtime/start_ranks.h"
 #include "ir/plan/module_settings.h"
 #include "ir/plan/optimizers.h"
 #include <errno.h>
@@ -56,7 +57,7 @@ static _Noreturn void become_ranks(char **command, int n, const char *noise, con
   int fd = open(log, O_WRONLY | O_CREAT | O_TRUNC, 0666);
   if (fd < 0 || dup2(fd, 1) < 0 || dup2(fd, 2) < 0) _exit(EXIT_ENVIRONMENT);
   if (noise && setenv("SHARDC_NOISE", noise, 1)) _exit(EXIT_ENVIRONMENT);
-  _exit(run_ranks(command, n, NULL));
+  _exit(rt_start_ranks(&(RankStart){.program = "shardc", .command = command, .n = n, .world = n}));
 }
 
 /* Output goes to a log, which is shown only if the command fails. */

@@ -43,8 +43,4 @@ typedef struct Verdict {
 /* False: a file cannot be read, or they are of different models; said as E0803. */
 bool verify_compare(Cli *o, const VerifySide *a, const VerifySide *b, const NoisyRuns *noisy,
                     const Tolerance *tolerance, Verdict *verdict);
-
-/* cmd_run.c: starts n processes of a command and waits; the exit status of the first that failed */
-typedef struct RankPlaces RankPlaces;
-int run_ranks(char **command, int n, const RankPlaces *places); /* places NULL: anywhere */
 #endif

@@ -190,8 +190,8 @@ static bool check_world(const Comm *c, Fault *f) {
     return rt_help(f, "start it directly, or compile a plan whose mesh has %d ranks",
                    launch->world);
   return rt_help(f,
-                 "`shardc run FILE --plan NAME -n %lld`, or `mpirun -n %lld` or `srun -n %lld` "
-                 "with this executable",
+                 "`--nnodes 1` starts the %lld ranks on this machine; `mpirun -n %lld` or `srun -n "
+                 "%lld` on several",
                  (long long)ranks, (long long)ranks, (long long)ranks);
 }
 
