@@ -244,7 +244,7 @@ bool rt_options_read(Options *options, int argc, char **argv, Fault *f) {
     } else if (command) return rt_fault(f, 102, "one word too many: `%s`", argv[i]);
     else if (!(command = read_command(options, argv[i], f))) return false;
   }
-  return options->at[OPT_help].given || check_use(options, f);
+  return options->at[OPT_help].given || options->at[OPT_version].given || check_use(options, f);
 }
 
 void rt_options_help(const char *program, const char *model) {

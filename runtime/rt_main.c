@@ -2,6 +2,7 @@
    and runtime belong together, meets the other ranks, runs a command. */
 #include "runtime/device/shard_piece.h"
 #include "run.h"
+#include "runtime/base/file.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,12 +41,21 @@ static int run_command(Run *r) {
                                : rt_sample(r);
 }
 
+/* Of every plan and target that was compiled in. */
+static void print_version(const rt_program *p) {
+  rt_say(stdout, "%s, compiled by %s\n", p->model, p->compiler);
+  for (; p; p = p->next)
+    rt_say(stdout, "  %s, %lld rank%s, program %s\n", p->target, (long long)rt_mesh_ranks(p),
+           rt_mesh_ranks(p) > 1 ? "s" : "", p->hash);
+}
+
 int main(int argc, char **argv) {
   Run run = {.p = &rt_the_program, .started = rt_now(), .lock = -1, .folder = -1}, *r = &run;
   Fault f = {0};
   const char *slash = strrchr(argv[0], '/'), *name = slash ? slash + 1 : argv[0];
   if (!check_program(r->p, &f) || !rt_options_read(&r->o, argc, argv, &f)) rt_die(&f);
   if (r->o.at[OPT_help].given) return rt_options_help(name, r->p->model), 0;
+  if (r->o.at[OPT_version].given) return print_version(r->p), 0;
   r->first = r->p;
   if (!rt_start_node(r, name, &f)) rt_die(&f);
   rt_watch_start(&r->watch);
