@@ -13,16 +13,16 @@ static bool check_program(const rt_program *p, Fault *f) {
                   p->abi, RT_ABI_VERSION);
 }
 
-/* Of the command line, which is that of all ranks, but for the number of the node. */
+/* Sums up the command line: that of all ranks is the same, but for the number of the node. */
 static uint64_t sum_of(int argc, char **argv) {
   static const char node[] = "--node-rank";
-  Hash h;
-  rt_hash_start(&h);
+  Hash hash;
+  rt_hash_start(&hash);
   for (int i = 1; i < argc; i++)
     if (!strcmp(argv[i], node)) i++;
     else if (strncmp(argv[i], node, sizeof node - 1) || argv[i][sizeof node - 1] != '=')
-      rt_hash_add(&h, argv[i], strlen(argv[i]) + 1);
-  return rt_hash_end(&h);
+      rt_hash_add(&hash, argv[i], strlen(argv[i]) + 1);
+  return rt_hash_end(&hash);
 }
 
 /* Output is the same on all ranks, so only rank 0 prints it. An error is printed by the rank that
@@ -41,7 +41,7 @@ static int run_command(Run *r) {
                                : rt_sample(r);
 }
 
-/* Of every plan and target that was compiled in. */
+/* Every plan and target that was compiled in. */
 static void print_version(const rt_program *p) {
   rt_say(stdout, "%s, compiled by %s\n", p->model, p->compiler);
   for (; p; p = p->next)

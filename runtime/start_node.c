@@ -11,10 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct Node {
+typedef struct NodeOfJob {
   int64_t nodes, number, ranks; /* ranks: of each node */
   const char *meet;             /* NULL: not known */
-} Node;
+} NodeOfJob;
 
 static const char *said(const char *name) {
   const char *text = getenv(name);
@@ -53,7 +53,7 @@ static int plans_in(const rt_program *first) {
   return n;
 }
 
-static bool count_ranks(const Run *r, Node *node, Fault *f) {
+static bool count_ranks(const Run *r, NodeOfJob *node, Fault *f) {
   static const char *const names[] = {"PET_NPROC_PER_NODE", NULL};
   const char *word = said(*names);
   bool automatic = word && (!strcmp(word, "auto") || !strcmp(word, "gpu") || !strcmp(word, "cpu"));
@@ -73,7 +73,7 @@ static bool count_ranks(const Run *r, Node *node, Fault *f) {
                  "--nproc-per-node N, with --nnodes, says by the number of ranks which one runs");
 }
 
-static bool number_node(const Run *r, Node *node, Fault *f) {
+static bool number_node(const Run *r, NodeOfJob *node, Fault *f) {
   static const char *const names[] = {"PET_NODE_RANK", "JOB_COMPLETION_INDEX", "SLURM_NODEID",
                                       NULL};
   if (!count_of(r, OPT_node_rank, names, &node->number, f)) {
@@ -99,7 +99,7 @@ static const rt_program *program_of(const rt_program *first, int64_t ranks) {
 }
 
 /* Ranks of several nodes read the meeting place as torchrun's ranks do. */
-static bool find_meeting(const Run *r, const Node *node, Fault *f) {
+static bool find_meeting(const Run *r, const NodeOfJob *node, Fault *f) {
   const char *kind = program_of(r->first, node->nodes * node->ranks)->communicator;
   const char *host = said("PET_MASTER_ADDR"), *port = said("PET_MASTER_PORT");
   if (kind && !strcmp(kind, "mpi")) {
@@ -119,9 +119,9 @@ static bool find_meeting(const Run *r, const Node *node, Fault *f) {
   return rt_help(f, "--meet HOST:PORT with the address of node 0, or MASTER_ADDR and MASTER_PORT");
 }
 
-static bool find_node(const Run *r, Node *node, Fault *f) {
+static bool find_node(const Run *r, NodeOfJob *node, Fault *f) {
   static const char *const names[] = {"PET_NNODES", NULL};
-  *node = (Node){.nodes = 1};
+  *node = (NodeOfJob){.nodes = 1};
   if (!count_of(r, OPT_nnodes, names, &node->nodes, f) && f->code) return false;
   if (node->nodes < 1) return rt_fault(f, 103, "--nnodes takes a whole number from 1");
   if (!number_node(r, node, f) || !count_ranks(r, node, f)) return false;
@@ -130,10 +130,11 @@ static bool find_node(const Run *r, Node *node, Fault *f) {
 }
 
 bool rt_start_node(Run *r, const char *program, Fault *f) {
-  const OptionValue *o = r->o.at;
-  bool asked = o[OPT_nnodes].given || o[OPT_nproc_per_node].given || o[OPT_node_rank].given;
+  const OptionValue *option = r->o.at;
+  bool asked =
+      option[OPT_nnodes].given || option[OPT_nproc_per_node].given || option[OPT_node_rank].given;
   const char *already = rank_already();
-  Node node;
+  NodeOfJob node;
   *f = (Fault){0};
   if (!asked && (already || !said("PET_NNODES"))) return true;
   if (already) {

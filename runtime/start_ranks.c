@@ -112,7 +112,7 @@ static void become(const Job *job, int i, int say) {
   _exit(127);
 }
 
-/* What a rank that executes nothing has of the process that started it. */
+/* A rank that executes nothing closes the files of the process that started it. */
 static void let_go(Job *job) {
   for (int i = 0; i < job->n; i++)
     if (job->rank[i].from > 0) close(job->rank[i].from);

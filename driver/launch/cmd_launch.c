@@ -64,10 +64,10 @@ static Exit read_arguments(LaunchScript *script) {
   const char *option;
   Fault f = {0};
   vec_push(arena, script->words, script->exe);
-  vec_push(arena, script->words, "train");
+  bool command = o->operands.n > 2 && *o->operands.at[2] != '-';
+  if (!command) vec_push(arena, script->words, "train");
   for (uint32_t i = 2; i < o->operands.n; i++) {
     const char *word = o->operands.at[i];
-    if (i == 2 && !strcmp(word, "train")) continue;
     if (!strncmp(word, "--out=", 6)) script->out = word + 6;
     else if (!strcmp(word, "--out") && i + 1 < o->operands.n) script->out = o->operands.at[++i];
     else vec_push(arena, script->words, word);

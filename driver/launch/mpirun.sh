@@ -14,9 +14,9 @@ alive=${ALIVE:-ssh -o BatchMode=yes -o ConnectTimeout=5 HOST true}
 @net@# Where NCCL picks a wrong network: export NCCL_SOCKET_IFNAME=eth0 NCCL_IB_HCA=mlx5, and -x NAME for each below
 @net@export SHARDC_SECRET=${SHARDC_SECRET:-$(head -c 16 /dev/urandom | od -An -tx1 | tr -d ' \n')}
 
-ended= pid=
+ended='' pid=''
 trap 'ended=1; if [ "$pid" ]; then kill -USR1 "$pid"; fi' TERM INT HUP   # mpirun passes SIGUSR1 on to the ranks
-failed=0 last=
+failed=0 last=''
 while [ -z "$ended" ]; do
   up=()
   while read -r host _; do
@@ -34,10 +34,10 @@ while [ -z "$ended" ]; do
     mpirun -n "$ranks" --host "${list:1}" --map-by "ppr:$here:node" --bind-to none \
 @net@      -x SHARDC_SECRET --mca btl_tcp_if_exclude lo \
 @gpu@      -x NCCL_DEBUG \
-      --mca odls_base_sigkill_timeout 60 @COMMAND@ &
+      @COMMAND@ &
     pid=$!
     while wait "$pid"; status=$?; [ -n "$ended" ] && kill -0 "$pid" 2> /dev/null; do :; done
-    pid= at=$(readlink "$out/latest")
+    pid='' at=$(readlink "$out/latest")
     echo "$(date +%FT%T) status $status at ${at:-no checkpoint}"
   fi
   case $status in

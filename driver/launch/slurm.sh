@@ -3,7 +3,6 @@
 #   sbatch --partition=P --account=A --time=24:00:00 SCRIPT
 #SBATCH --job-name=@NAME@
 #SBATCH --nodes=@NODES@
-#SBATCH --ntasks-per-node=@PER_NODE@
 @gpu@#SBATCH --gpus-per-node=@PER_NODE@
 #SBATCH --exclusive
 #SBATCH --requeue
@@ -30,9 +29,9 @@ nodes=$(((ranks + per_node - 1) / per_node))
 here=$((ranks < per_node ? ranks : per_node))
 cpus=$((SLURM_CPUS_ON_NODE / here))
 
-ended=
+ended=''
 trap 'ended=1' TERM   # scancel, preemption, the end of the job's time: ranks get the signal from Slurm
-failed=0 last=
+failed=0 last=''
 while [ -z "$ended" ]; do
   echo "$(date +%FT%T) start $ranks ranks on $nodes of $SLURM_JOB_NUM_NODES nodes"
   srun --nodes="$nodes" --ntasks="$ranks" --ntasks-per-node="$here" --distribution=block \
