@@ -21,13 +21,34 @@ static bool among(const int *axes, int n, int axis) {
   return false;
 }
 
+static bool lists(const StrList *list, Str name) {
+  for (uint32_t i = 0; i < list->n; i++)
+    if (list->at[i] == name) return true;
+  return false;
+}
+
+/* Does the axis split a dim in some values only (`else`) that another axis splits in all? */
+static bool is_finer(const Module *m, Str axis) {
+  for (uint32_t i = 0; i < m->rules.n; i++) {
+    const PlaceRule *some = &m->rules.at[i];
+    for (uint32_t d = 0; lists(&some->axes, axis) && d < some->otherwise.n; d++)
+      for (uint32_t k = 0; k < m->rules.n; k++) {
+        const PlaceRule *all = &m->rules.at[k];
+        if (lists(&all->dims, some->otherwise.at[d]) && !lists(&all->axes, axis)) return true;
+      }
+  }
+  return false;
+}
+
 int mesh_order(const Module *m, int *axes) {
   int n = 0;
-  for (uint32_t i = 0; i < m->rules.n; i++)
-    for (uint32_t k = 0; k < m->rules.at[i].axes.n; k++) {
-      int axis = mesh_find(m, m->rules.at[i].axes.at[k]);
-      if (axis >= 0 && !among(axes, n, axis)) axes[n++] = axis;
-    }
+  for (int finer = 0; finer < 2; finer++)
+    for (uint32_t i = 0; i < m->rules.n; i++)
+      for (uint32_t k = 0; k < m->rules.at[i].axes.n; k++) {
+        Str name = m->rules.at[i].axes.at[k];
+        int axis = mesh_find(m, name);
+        if (axis >= 0 && !among(axes, n, axis) && is_finer(m, name) == finer) axes[n++] = axis;
+      }
   for (int i = 0; i < (int)m->mesh.n; i++)
     if (!among(axes, n, i)) axes[n++] = i;
   return n;

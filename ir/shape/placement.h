@@ -2,14 +2,16 @@
    by which an op may work on blocks.
 
    A dim that several mesh axes cut is cut by them in the order of the place rules, the first one
-   coarsest; there is no other order. Sizes of placed types are global. */
+   coarsest; but an axis that cuts it in some values only (`else`) cuts the blocks of one that cuts
+   it in all. So a value changes between the dims of the former axis within a block, and the latter
+   sends nothing. Sizes of placed types are global. */
 #ifndef SHARDC_PLACEMENT_H
 #define SHARDC_PLACEMENT_H
 #include "ir/ir.h"
 
 int mesh_find(const Module *m, Str name); /* -1: no such axis */
 int64_t mesh_ranks(const Module *m);
-/* Axes in the order of the place rules, those of no rule last; returns their number. */
+/* Axes in the order of cuts, those of no rule last; returns their number. */
 int mesh_order(const Module *m, int *axes);
 bool rule_cuts_batch(const PlaceRule *r);
 int64_t mesh_batch_ranks(const Module *m); /* over which Batch is cut by the place rules */

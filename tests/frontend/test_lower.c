@@ -58,10 +58,16 @@ static void test_counts(void **state) {
   static const struct {
     const char *file, *model;
     long long n;
-  } want[] = {{"gpt2", "GPT2", 124439808},        {"gpt2", "GPT2_XL", 1557611200},
-              {"llama", "Llama3", 8030261248},    {"gpt1t", "GPT_1T", 1008038758400},
-              {"bert", "BertBigBird", 112266810}, {"vit", "ViT", 86566120},
-              {"moe", "MoE", 322634496},          {"mnist", "Mnist", 101770}};
+  } want[] = {{"gpt2", "GPT2", 124439808},
+              {"gpt2", "GPT2_XL", 1557611200},
+              {"llama", "Llama3", 8030261248},
+              {"gpt1t", "GPT_1T", 1008038758400},
+              {"bert", "BertBigBird", 112266810},
+              {"vit", "ViT", 86566120},
+              {"moe", "MoE", 322634496},
+              {"mixtral", "Mixtral", 46702792704},
+              {"qwen3_moe", "Qwen3MoE", 30532122624},
+              {"mnist", "Mnist", 101770}};
   (void)state;
   for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
     Ctx *c = ctx_new();
