@@ -118,7 +118,7 @@ static bool open_end(Metrics *metrics, Fault *f) {
 }
 
 bool rt_metrics_open(Metrics *metrics, const char *run, int64_t step, bool own, Fault *f) {
-  *metrics = (Metrics){.fd = -1};
+  *metrics = (Metrics){.fd = -1, .csv = -1, .events = -1};
   rt_join(metrics->path, run, "metrics.jsonl");
   Bytes bytes = {0};
   MetricsKept kept = {0};
@@ -142,7 +142,7 @@ bool rt_metrics_sync(const Metrics *metrics, Fault *f) {
 }
 
 /* A removed file can still be read while it is open. */
-bool rt_metrics_move(Metrics *metrics, const char *run, Fault *f) {
+bool rt_metrics_move(Metrics *metrics, const char *run, int64_t step, Fault *f) {
   char self[48];
   Bytes bytes = {0};
   Fault unread = {0};
@@ -151,13 +151,15 @@ bool rt_metrics_move(Metrics *metrics, const char *run, Fault *f) {
   rt_join(metrics->path, run, "metrics.jsonl");
   bool ok = rt_write_file(metrics->path, bytes.at, bytes.n, true, f);
   rt_unmap_file(&bytes);
-  rt_metrics_close(metrics);
-  return ok && open_end(metrics, f);
+  if (metrics->fd >= 0) close(metrics->fd);
+  return ok && open_end(metrics, f) &&
+         (!metrics->logs || rt_logs_open(metrics, run, metrics->logs, step, f));
 }
 
 void rt_metrics_close(Metrics *metrics) {
   if (metrics->fd >= 0) close(metrics->fd);
   metrics->fd = -1;
+  rt_logs_close(metrics);
 }
 
 static size_t put(char *line, size_t n, size_t size, const char *key, double v, bool always) {
@@ -185,7 +187,8 @@ bool rt_metrics_step(Metrics *metrics, const StepRecord *record, Fault *f) {
                         record->skipped ? ",\"skipped\":true" : "");
   rt_curve_add(&metrics->train, (double)record->step, record->loss);
   rt_curve_add(&metrics->valid, (double)record->step, record->valid_loss);
-  return rt_write_all(metrics->fd, line, (int64_t)n, f) || rt_at(f, metrics->path, "", -1);
+  return (rt_write_all(metrics->fd, line, (int64_t)n, f) && rt_logs_step(metrics, record, f)) ||
+         rt_at(f, metrics->path, "", -1);
 }
 
 bool rt_metrics_picture(const Metrics *metrics, const char *run, const char *title, Fault *f) {

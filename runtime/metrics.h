@@ -11,7 +11,9 @@ typedef struct Curve { /* at most HISTORY points; each is the mean of `stride` v
 } Curve;
 
 typedef struct Metrics {
-  int fd; /* metrics.jsonl */
+  int fd;           /* metrics.jsonl */
+  int csv, events;  /* metrics.csv, a file of TensorBoard; -1: none */
+  const char *logs; /* --log-as; NULL: neither */
   char path[RT_PATH];
   Curve train, valid;
 } Metrics;
@@ -28,8 +30,8 @@ typedef struct StepRecord { /* NaN: not known, left out */
    are read back; lines that cannot be read are dropped as well, and a note says what is missing.
    own: the run directory is that of the steps before. */
 bool rt_metrics_open(Metrics *metrics, const char *run, int64_t step, bool own, Fault *f);
-bool rt_metrics_move(Metrics *metrics, const char *run,
-                     Fault *f); /* to a run directory made anew */
+/* To a run directory made anew. */
+bool rt_metrics_move(Metrics *metrics, const char *run, int64_t step, Fault *f);
 void rt_metrics_close(Metrics *metrics);
 bool rt_metrics_step(Metrics *metrics, const StepRecord *record, Fault *f); /* allocates nothing */
 bool rt_metrics_picture(const Metrics *metrics, const char *run, const char *title, Fault *f);
@@ -46,6 +48,19 @@ MetricsKept rt_metrics_read(Metrics *metrics, Bytes file, int64_t step, char *ke
 bool rt_metrics_sync(const Metrics *metrics, Fault *f); /* before a checkpoint counts on them */
 char *rt_loss_svg(const Metrics *metrics, const char *title, size_t *n);
 void rt_curve_add(Curve *c, double step, double value);
+
+/* metrics_logs.c: the files of --log-as. step: the newest step of before. */
+bool rt_logs_check(const char *list, Fault *f);
+bool rt_logs_open(Metrics *metrics, const char *run, const char *list, int64_t step, Fault *f);
+bool rt_logs_step(const Metrics *metrics, const StepRecord *record, Fault *f);
+void rt_logs_close(Metrics *metrics);
+
+/* metrics_port.c: the port of --metrics; NULL: f. */
+typedef struct MetricsPort MetricsPort;
+MetricsPort *rt_metrics_port(const char *place, const char *model, int ranks, int64_t steps,
+                             Fault *f);
+void rt_metrics_port_step(MetricsPort *port, const StepRecord *record); /* NULL: none */
+void rt_metrics_port_close(MetricsPort *port);
 
 typedef struct Meter {   /* the progress line on stderr */
   bool tty, quiet, open; /* open: an unfinished line is on the terminal */

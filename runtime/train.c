@@ -38,6 +38,7 @@ typedef struct Train {
   bool aside;   /* checkpoints are written while training goes on */
   bool writing; /* .. and some rank still writes */
   Metrics metrics;
+  MetricsPort *port; /* NULL: none */
   Meter meter;
 } Train;
 
@@ -150,7 +151,9 @@ static Stop why_stop(Train *train, bool filled) {
 }
 
 static bool write_metrics(Train *train, const StepRecord *record, Fault *f) {
-  return !rt_is_first(train->r) || rt_metrics_step(&train->metrics, record, f);
+  if (!rt_is_first(train->r)) return true;
+  rt_metrics_port_step(train->port, record);
+  return rt_metrics_step(&train->metrics, record, f);
 }
 
 static bool point_at_saved(const Train *train, Fault *f) {
@@ -188,7 +191,7 @@ static bool find_run(Train *train, Fault *f) {
   rt_meter_break(&train->meter);
   rt_note("the run directory %s is %s %s", before,
           now == FOLDER_MOVED ? "now" : "gone: the run continues in", r->out);
-  return now == FOLDER_MOVED || rt_metrics_move(&train->metrics, r->out, f);
+  return now == FOLDER_MOVED || rt_metrics_move(&train->metrics, r->out, r->at.step, f);
 }
 
 /* Writes what the saver has taken. Again if the directory was moved meanwhile; `tried`: where that
@@ -460,10 +463,22 @@ static void greet(const Train *train) {
     rt_note("the learning-rate schedule was compiled for %lld steps", (long long)compiled);
 }
 
+/* The files and the port that other tools read; by rank 0. */
+static bool open_logs(Train *train, Fault *f) {
+  Run *r = train->r;
+  const OptionValue *logs = &r->o.at[OPT_log_as], *port = &r->o.at[OPT_metrics];
+  if (logs->given && !rt_logs_open(&train->metrics, r->out, logs->text, r->at.step, f))
+    return false;
+  if (!port->given) return true;
+  train->port = rt_metrics_port(port->text, r->p->model, rt_comm_world(&r->comm), train->steps, f);
+  return train->port != NULL;
+}
+
 static bool start(Train *train, Fault *f) {
   Run *r = train->r;
   bool resumes = r->o.at[OPT_resume].given;
   read_settings(train);
+  if (r->o.at[OPT_log_as].given && !rt_logs_check(r->o.at[OPT_log_as].text, f)) return false;
   if (!(train->step = rt_entry_find(r->p, "step")))
     return rt_fault(f, 801, "this executable has no entry `step`");
   train->later = rt_phase_entry(r), train->looks = rt_freeze_window(r);
@@ -487,7 +502,7 @@ static bool start(Train *train, Fault *f) {
   rt_checkpoint_clean(r->out);
   greet(train);
   bool own = train->saved == r->at.step;
-  return rt_metrics_open(&train->metrics, r->out, r->at.step, own, f);
+  return rt_metrics_open(&train->metrics, r->out, r->at.step, own, f) && open_logs(train, f);
 }
 
 static void conclude(const Train *train, Stop stop) {
@@ -522,7 +537,7 @@ int rt_train(Run *r) {
   Train *train = rt_alloc(sizeof *train);
   Fault f = {0};
   Stop stop = DONE;
-  *train = (Train){.r = r, .saved = -1, .metrics.fd = -1};
+  *train = (Train){.r = r, .saved = -1, .metrics = {.fd = -1, .csv = -1, .events = -1}};
   if (!start(train, &f)) rt_die_on_all(r, &f);
   rt_meter_start(&train->meter, r->o.at[OPT_quiet].given, rt_count_option(r, OPT_log_every, 0),
                  r->at.step);
@@ -532,7 +547,7 @@ int rt_train(Run *r) {
   bool ok = loop(train, &stop, &f);
   if (!ok && (f.everywhere || rt_comm_world(&r->comm) == 1)) finish_save(train);
   rt_meter_break(&train->meter);
-  rt_metrics_close(&train->metrics);
+  rt_metrics_close(&train->metrics), rt_metrics_port_close(train->port);
   if (!ok || !rt_finish(r, NULL, &f)) rt_die_on_all(r, &f);
   conclude(train, stop);
   rt_saver_close(train->saver);

@@ -5,15 +5,15 @@ requeued by hand, loses ranks at random instants and goes on: at most one save i
 losses have the bits of an unbroken run. Then it loses a node, and goes on under the plan of four ranks; then scancel
 ends it for good. Skipped where Slurm is not installed.
 """
-import os, random, shutil, signal, sys, time
-from launched import CLEAN, SAVE, check, compiled, losses, ranks_of, script, unbroken, until, workdir
+import functools, os, random, shutil, signal, sys, tempfile, time
+from launched import CLEAN, SAVE, check, compiled, losses, ranks_of, script, unbroken, until
 from slurm_here import Cluster, missing
 
 if missing(): sys.exit(77)
+print = functools.partial(print, flush=True)
 KILLS, rng = int(sys.argv[2]) if len(sys.argv) > 2 else 4, random.Random(3)
 STEPS = 200 + 50 * KILLS
-folder = workdir().replace(' ', '_')    # Slurm's file names have no spaces
-os.makedirs(folder)
+folder = tempfile.mkdtemp(prefix='shardc_slurm_')      # Slurm's file names have no spaces
 step = lambda: len(losses(folder, 'out'))
 starts = lambda log: open(log).read().count(' start ') if os.path.exists(log) else 0
 
