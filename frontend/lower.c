@@ -85,6 +85,7 @@ static void store_output(Build *build, Eval *e, Str name, const Val *v, Span at)
 static void entry_of_loss(Build *build, World *w, Sizes *sizes, const AstItem *model, Mode mode,
                           const char *name, const char *output) {
   Eval *e = eval_new(w, sizes, mode, build);
+  e->adapters = build->adapters;
   Frame *frame = begin_entry(build, name);
   eval_model(e, model);
   e->here = e->loss_span;
@@ -99,6 +100,7 @@ static void entry_of_loss(Build *build, World *w, Sizes *sizes, const AstItem *m
 
 static void entry_of_outputs(Build *build, World *w, Sizes *sizes, const AstItem *model) {
   Eval *e = eval_new(w, sizes, MODE_LOGITS, build);
+  e->adapters = build->adapters;
   Frame *frame = begin_entry(build, "logits");
   eval_model(e, model);
   for (uint32_t i = 0; i < e->outputs.n; i++) {
@@ -136,7 +138,7 @@ Module *lower_inputs(World *w, Eval *checked, const Choice *choice) {
 static Module *write_module(World *w, const LowerOptions *options, const Choice *choice,
                             Sizes *sizes, Eval *checked, const LayoutList *layouts) {
   Module *m = module_new(w->ctx);
-  Build build = {.m = m, .files = write_sources(m, w)};
+  Build build = {.m = m, .files = write_sources(m, w), .adapters = checked->adapters};
   m->model = choice->model->name;
   write_dims(m, sizes);
   if (choice->plan) write_mesh(&build, sizes, choice->plan->item);
@@ -146,6 +148,7 @@ static Module *write_module(World *w, const LowerOptions *options, const Choice 
   write_offload(&build, choice->plan ? choice->plan->item : NULL);
   write_weights(m, checked,
                 choice); /* after the sources: built-in blocks are none of the program's */
+  write_lora(m, checked);
   for (uint32_t i = 0; i < layouts->n; i++)
     module_set(m, arena_printf(m->arena, "layout.%s", layouts->at[i].name), "%s",
                layout_line(m->arena, &layouts->at[i]));
@@ -284,6 +287,7 @@ Module *lower_program(Ctx *c, const LowerOptions *options) {
   if (diag_errors(c->diag)) return NULL;
   Eval *e = eval_new(w, sizes, MODE_CHECK, NULL);
   e->sized = true;
+  e->adapters = read_lora(c, choice.train ? choice.train->item : NULL);
   eval_model(e, choice.base);
   if (!diag_errors(c->diag)) check_data(e, &choice), check_names(w, e);
   if (!diag_errors(c->diag) && choice.plan) check_plan(e, &choice, choice.plan->item);

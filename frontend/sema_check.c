@@ -43,6 +43,8 @@ static Eval *walk(World *w, const Choice *choice) {
   Eval *e = eval_new(w, choice_sizes(w, choice), MODE_CHECK, NULL);
   bool sized = choice->train && sound(w, choice->train->item) && w->errors == before;
   e->sized = sized, e->train = sized ? choice->train->item : NULL;
+  if (choice->train && sound(w, choice->train->item))
+    e->adapters = read_lora(w->ctx, choice->train->item);
   sizes_compute(e->sizes);
   if (!choice->base->bad) eval_model(e, choice->base);
   return w->errors == before && !has_bad(w) ? e : NULL;

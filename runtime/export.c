@@ -1,11 +1,12 @@
 /* Command export: the parameters as a safetensors file under the names and in the orders of the
    model's weights block, and a config.json in the same folder, so that other tools can load the
-   folder. A model without a map gets its own paths, one tensor per round, and no config.json. */
+   folder. A model without a map gets its own paths, one tensor per round, and no config.json.
+   Adapters (`lora` in the train block) are exported alone, as PEFT reads them, or merged into their
+   weights (export_adapter.c). */
+#include "export_adapter.h"
 #include "runtime/base/file.h"
 #include "runtime/device/shard_piece.h"
-#include "run.h"
 #include "run_tokenizer.h"
-#include "runtime/store/weights.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -13,9 +14,12 @@
 #include <string.h>
 #include <unistd.h>
 
+typedef enum ExportOf { OF_ALL, OF_ADAPTERS, OF_MERGED } ExportOf;
+
 typedef struct Export {
   SafeItem *item;
   int n;
+  ExportOf of;
 } Export;
 
 /* The items' shapes and data live as long as the process: it ends soon. */
@@ -39,18 +43,39 @@ static void add(Export *export, const Map *map, const Device *d, const rt_tensor
   export->item[export->n++] = (SafeItem){own, slice->elem, rank, size, data, NULL, NULL};
 }
 
-/* A call of all ranks; rank 0 gets the whole of it. */
+/* A call of all ranks; rank 0 gets the whole of it, in new memory, others NULL. */
+static void *gather_whole(const Run *r, int i) {
+  void *data = rt_is_first(r) ? rt_alloc((size_t)r->whole->tensors[i].bytes) : NULL;
+  rt_tensor_gather(&r->device, &r->p->tensors[i], data);
+  return data;
+}
+
+static void *gather_merged(const Run *r, int i, const int adapter[2]) {
+  void *data = gather_whole(r, i), *a = gather_whole(r, adapter[0]),
+       *b = gather_whole(r, adapter[1]);
+  if (rt_is_first(r)) rt_merge(r->whole, &r->whole->tensors[i], data, adapter, a, b);
+  free(a), free(b);
+  return data;
+}
+
+/* A call of all ranks. */
 static void add_parameter(Export *export, const Map *map, const Run *r, int i) {
   const rt_tensor *part = &r->p->tensors[i], *tensor = &r->whole->tensors[i];
   Device view = r->device;
-  if (!rt_is_placed(part) && rt_is_viewed(&r->device, part)) tensor = part;
-  else {
-    void *data = rt_is_first(r) ? rt_alloc((size_t)tensor->bytes) : NULL;
-    rt_tensor_gather(&r->device, part, data);
-    view = rt_device_with(&r->device, r->whole, tensor, data);
-  }
+  int adapter[2];
+  bool merges = export->of == OF_MERGED && rt_adapters_of(r->whole, tensor, adapter);
+  if (!merges && !rt_is_placed(part) && rt_is_viewed(&r->device, part)) tensor = part;
+  else
+    view = rt_device_with(&r->device, r->whole, tensor,
+                          merges ? gather_merged(r, i, adapter) : gather_whole(r, i));
   for (int64_t k = 0; rt_is_first(r) && k < rt_rounds(tensor); k++)
     add(export, map, &view, tensor, k);
+}
+
+static bool is_wanted(const Export *export, const rt_program *program, const rt_tensor *tensor) {
+  bool adapter = rt_map_adapter(program, tensor) != NULL;
+  return tensor->kind == RT_PARAM &&
+         (export->of == OF_ALL || adapter == (export->of == OF_ADAPTERS));
 }
 
 static int64_t count_items(const rt_program *program) {
@@ -65,7 +90,8 @@ static bool write_tensors(const Export *export, const char *folder, Fault *f) {
   NewFile n;
   int64_t bytes;
   uint64_t hash;
-  rt_join(path, folder, "model.safetensors");
+  rt_join(path, folder,
+          export->of == OF_ADAPTERS ? "adapter_model.safetensors" : "model.safetensors");
   if (!rt_file_begin(&n, path, 0666, f)) return false;
   return rt_file_end(&n, rt_safe_write(n.fd, export->item, export->n, NULL, 0, &bytes, &hash, f),
                      true, f);
@@ -125,6 +151,26 @@ static bool load(Run *r, Fault *f) {
   return ok;
 }
 
+/* Adapters without a weights block have no names of other tools: they stay parameters like others. */
+static bool choose_export(const Run *r, bool mapped, ExportOf *of, Fault *f) {
+  bool any = rt_has_adapters(r->whole), merge = r->o.at[OPT_merge].given;
+  *of = !any ? OF_ALL : merge ? OF_MERGED : mapped ? OF_ADAPTERS : OF_ALL;
+  if (any || !merge) return true;
+  rt_fault(f, 103, "--merge: the model was compiled without adapters");
+  return rt_help(f, "`lora` in the train block makes them; without, leave out --merge");
+}
+
+static bool write_files(const Run *r, const Export *export, bool mapped, const char *folder,
+                        Fault *f) {
+  const rt_program *program = r->whole;
+  int64_t special[RT_SPECIALS];
+  if (!write_tensors(export, folder, f)) return false;
+  if (export->of == OF_ADAPTERS) return rt_write_adapter_config(program, folder, f);
+  return !mapped ||
+         (rt_export_specials(r, special, f) && write_config(program, special, folder, f) &&
+          rt_export_tokenizer(r, special, folder, f));
+}
+
 int rt_export(Run *r) {
   Fault f = {0};
   const rt_program *program = r->whole;
@@ -136,19 +182,16 @@ int rt_export(Run *r) {
     rt_die_on_all(r, &f);
   }
   const char *folder = r->o.at[OPT_out].text;
-  if (!load(r, &f) || !rt_make_folders(folder, &f)) rt_die_on_all(r, &f);
   Export export = {.item = rt_alloc(sizeof(SafeItem) * (size_t)(count_items(program) + 1))};
-  for (int i = 0; i < program->ntensors; i++)
-    if (program->tensors[i].kind == RT_PARAM) add_parameter(&export, &map, r, i);
-  if (!rt_is_first(r)) return 0;
-  int64_t special[RT_SPECIALS];
-  if (!write_tensors(&export, folder, &f) ||
-      (mapped &&
-       (!rt_export_specials(r, special, &f) || !write_config(program, special, folder, &f) ||
-        !rt_export_tokenizer(r, special, folder, &f))))
+  if (!choose_export(r, mapped, &export.of, &f) || !load(r, &f) || !rt_make_folders(folder, &f))
     rt_die_on_all(r, &f);
+  for (int i = 0; i < program->ntensors; i++)
+    if (is_wanted(&export, program, &program->tensors[i])) add_parameter(&export, &map, r, i);
+  if (!rt_is_first(r)) return 0;
+  if (!write_files(r, &export, mapped, folder, &f)) rt_die_on_all(r, &f);
   if (!r->o.at[OPT_quiet].given)
-    rt_say(stderr, "%d tensors in %s%s\n", export.n, folder,
+    rt_say(stderr, "%d tensors in %s%s%s\n", export.n, folder,
+           export.of == OF_ADAPTERS ? ", the adapters alone: --merge writes whole weights" : "",
            mapped ? "" : ", under the model's own names: it has no weights block");
   free(export.item);
   return 0;

@@ -35,8 +35,9 @@ struct Frame {
 struct Build {
   Module *m;
   Frame *root, *frame;
-  uint32_t rands;        /* random tensors so far: makes their keys differ */
-  const uint32_t *files; /* file number of the module per number of the diagnostics */
+  uint32_t rands;           /* random tensors so far: makes their keys differ */
+  const uint32_t *files;    /* file number of the module per number of the diagnostics */
+  const Adapters *adapters; /* NULL: none */
 };
 
 Loc build_loc(const Build *build, Span s);

@@ -276,11 +276,22 @@ struct Param {
   Dims lead; /* dims of the stacks, outermost first */
   Val init;
   bool nodecay, frozen, f32;
-  bool used; /* by some expression that the loss, an aux or an output needs */
-  bool seen; /* by some expression */
-  Span span; /* where the user reads about it */
+  bool used;               /* by some expression that the loss, an aux or an output needs */
+  bool seen;               /* by some expression */
+  uint32_t uses, products; /* expressions that name it; `dot`s that read it as it is */
+  const Param *adapts;     /* an adapter: the weight that it adapts; else NULL */
+  Param *low[2];           /* the adapters of this weight, or NULL */
+  Span span;               /* where the user reads about it */
   const AstStmt *decl;
 };
+
+typedef struct Adapters { /* the line `lora` of the train block */
+  Str rank;               /* a dim */
+  double alpha;
+  const struct AstValue **path; /* of the weights */
+  uint32_t n;
+  Span span;
+} Adapters;
 
 struct Input {
   Str name;
@@ -346,9 +357,10 @@ typedef struct Eval {
   Arena *arena;
   Sizes *sizes;
   Mode mode;
-  Build *build;         /* NULL: checking only */
-  bool sized;           /* every dim that is used must have a size */
-  const AstItem *train; /* that gives sizes, for messages; may be NULL */
+  Build *build;             /* NULL: checking only */
+  bool sized;               /* every dim that is used must have a size */
+  const AstItem *train;     /* that gives sizes, for messages; may be NULL */
+  const Adapters *adapters; /* NULL: none */
   const Site *site;
   Str path;           /* of the instance being made, "" at the top */
   const Stack *stack; /* around the instance being made */
@@ -432,6 +444,10 @@ Val call_instance(Eval *e, Instance *i, const Call *c);
 Val call_layer_body(Eval *e, Instance *i, int n, const Val *args, const Span *spans, Span where);
 void eval_layer(Eval *e, const Decl *d); /* by itself, its axes being dims */
 bool type_resolve(Eval *e, const Env *env, const AstType *t, Val *out);
+
+/* sema_adapt.c: adapters of low rank. All other parameters are frozen. */
+void adapt_param(const Eval *e, Param *param); /* when it is declared */
+void adapt_dot(Eval *e, const Call *call, Val *product);
 
 /* sema_body.c */
 Val eval_body(Eval *e, Env *env, const AstStmts *body,

@@ -152,7 +152,7 @@ static Val word_value(Str n, bool *found) {
 
 static void use_param(const Eval *e, const Val *v) {
   if (!v->param) return;
-  v->param->seen = true;
+  v->param->seen = true, v->param->uses++;
   v->param->used |= !e->idle;
 }
 

@@ -38,6 +38,7 @@ Val op_dot(Eval *e, const Builtin *builtin, const Call *call) {
     }
   Val out = val_tensor(VAL_FLOAT, side_by_side(in[0], in[1], dims));
   if (out.dims.n <= MAX_RANK) lower_op(e, &out, 1, OP_dot, 2, in, 1, call->groups.at);
+  if (e->adapters) adapt_dot(e, call, &out);
   return out;
 }
 

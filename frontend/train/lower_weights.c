@@ -105,6 +105,26 @@ static Str order_text(Ctx *c, const WeightOrder *order) {
   return text;
 }
 
+/* Files hold lora_a as [rank, inputs] and lora_b as [outputs, rank], each side in the order of the
+   weight's own line. */
+static void write_adapter(Module *m, Eval *e, const Param *param, const Param *weight,
+                          const WeightOrder *order) {
+  WeightOrder own = {0};
+  bool first = param == weight->low[0];
+  int rank = place_in(param, e->adapters->rank);
+  if (first) own.cut[0] = true, own.from[own.n++] = rank;
+  own.cut[own.n] = true;
+  for (int i = 0; i < order->n; i++) {
+    int at = place_in(param, weight->dims.at[order->from[i]]);
+    if (at >= 0) own.from[own.n++] = at;
+  }
+  if (!first) own.cut[own.n] = true, own.from[own.n++] = rank;
+  module_set(m, arena_printf(e->arena, "weights.file.%s", param->path), "%s",
+             module_setting(m, arena_printf(e->arena, "weights.file.%s", weight->path), ""));
+  module_set(m, arena_printf(e->arena, "weights.order.%s", param->path), "%s",
+             order_text(e->ctx, &own));
+}
+
 /* A built-in block is of a model whose numbers may differ from this one's. */
 static Str config_text(Eval *e, const AstPair *pair, bool built_in) {
   const char *name = built_in ? config_known(pair->key->text) : NULL;
@@ -125,6 +145,8 @@ static bool write_line(Module *m, Eval *e, const AstSetting *setting, bool built
     if (m && !order.plain)
       module_set(m, arena_printf(e->arena, "weights.order.%s", param->path), "%s",
                  order_text(e->ctx, &order));
+    for (int i = 0; m && param->low[0] && i < 2; i++)
+      write_adapter(m, e, param->low[i], param, &order);
   } else if (!strcmp(setting->path->text, "prefix")) {
     if (m) module_set(m, "weights.prefix", "%s", join_names(e->ctx, "", &setting->values));
   } else if (!strcmp(setting->path->text, "ignore")) {
@@ -162,7 +184,7 @@ static bool has_line(const AstItem *block, const char *path) {
 
 static bool fits(Eval *e, const AstItem *block) {
   for (uint32_t i = 0; i < e->params.n; i++)
-    if (!has_line(block, e->params.at[i]->path)) return false;
+    if (!e->params.at[i]->adapts && !has_line(block, e->params.at[i]->path)) return false;
   return e->params.n && write_block(NULL, e, block, true);
 }
 

@@ -204,6 +204,7 @@ void check_data(Eval *e, const Choice *choice) {
   check_delay(e, train);
   check_states(e, train);
   check_groups(e, choice, train);
+  if (train) check_lora(e, choice, train);
   if (train) warn_never(e, train), warn_async(e, train);
   const AstSetting *line = settings_line(train, "data");
   Feds fed = {0};
@@ -233,7 +234,7 @@ static void no_param(Eval *e, const AstSetting *line, const NameMap *lines) {
   VEC(const char *) names = {0};
   uint32_t at;
   for (uint32_t i = 0; i < e->params.n; i++)
-    if (!names_find(lines, 0, e->params.at[i]->path, &at))
+    if (!e->params.at[i]->adapts && !names_find(lines, 0, e->params.at[i]->path, &at))
       vec_push(e->arena, names, e->params.at[i]->path);
   const char *near = names.n ? diag_nearest(line->path->text, names.at, names.n) : NULL;
   Report *r = world_error(e->w, "E0502", line->path->span, "no parameter `%s`", line->path->text);
@@ -279,7 +280,7 @@ static void missing_lines(Eval *e, const AstItem *weights, const NameMap *lines)
   Str list = "";
   uint32_t n = 0, at;
   for (uint32_t i = 0; i < e->params.n; i++) {
-    if (names_find(lines, 0, e->params.at[i]->path, &at)) continue;
+    if (e->params.at[i]->adapts || names_find(lines, 0, e->params.at[i]->path, &at)) continue;
     if (n++ < 5)
       list = arena_printf(e->arena, "%s%s`%s`", list, n > 1 ? ", " : "", e->params.at[i]->path);
   }

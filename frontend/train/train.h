@@ -24,6 +24,10 @@ void check_states(Eval *e, const AstItem *train);    /* E0602, W0503 (sema_state
 void check_nesterov(Eval *e, const AstItem *train);  /* E0602 */
 /* E0602, E0606, E0709, E0901: the lines `optim .. of` (sema_groups.c) */
 void check_groups(Eval *e, const Choice *choice, const AstItem *train);
+/* Adapters (sema_lora.c): those of a block, or NULL; E0201, E0602, E0709, E0901. */
+const Adapters *read_lora(Ctx *c, const AstItem *train);
+void check_lora(Eval *e, const Choice *choice, const AstItem *train);
+void write_lora(Module *m, const Eval *e); /* weights.adapter.PATH = the weight that it adapts */
 void check_delay(Eval *e, const AstItem *train); /* E0602, E0901 (sema_delay.c) */
 
 /* ---- weights (lower_weights.c) ---- */

@@ -4,6 +4,7 @@
    filled by intersecting what the files hold of the logical tensor with what this rank holds of it:
    how many ranks wrote it, under which plan, is no matter. */
 #include "checkpoint.h"
+#include "weights.h"
 #include "runtime/base/file.h"
 #include "runtime/base/json.h"
 #include "runtime/device/shard_piece.h"
@@ -263,12 +264,30 @@ static bool tensor_from(RestoreFilling *filling, Fault *f) {
   return rt_help(f, "it belongs to another model; --init reads parameters from a weights file");
 }
 
+/* Parameters of a model without adapters, for --init of one with them: they keep their first
+   values. */
+static bool lacks_adapters(const OpenCheckpoint *checkpoint, int n, const Device *d,
+                           unsigned kinds) {
+  char first[RT_NAME + 16];
+  for (int i = 0; i < d->program->ntensors; i++) {
+    const rt_tensor *tensor = &d->program->tensors[i];
+    if (!rt_map_adapter(d->program, tensor)) continue;
+    snprintf(first, sizeof first, "%s:0", tensor->name);
+    for (int k = 0; k < n; k++)
+      if (rt_safe_find(&checkpoint[k].file, tensor->name) ||
+          rt_safe_find(&checkpoint[k].file, first))
+        return false;
+  }
+  return kinds != ALL_KINDS;
+}
+
 static bool load_tensors(const OpenCheckpoint *checkpoint, int n, const Device *d, unsigned kinds,
                          bool fill, Fault *f) {
   RestoreFilling filling = {.o = checkpoint, .nfiles = n, .d = d, .fill = fill};
-  bool ok = true;
+  bool ok = true, base = lacks_adapters(checkpoint, n, d, kinds);
   for (int i = 0; ok && i < d->program->ntensors; i++) {
     filling.t = &d->program->tensors[i];
+    if (base && rt_map_adapter(d->program, filling.t)) continue;
     if (kinds >> filling.t->kind & 1) ok = tensor_from(&filling, f);
   }
   free(filling.seen);

@@ -18,6 +18,7 @@ typedef struct Loader {
   const WeightFiles *w;
   Map map;
   int64_t found, missing;
+  bool fresh; /* the files are of a base model: adapters keep their first values */
 } Loader;
 
 /* With its prefix or without. */
@@ -115,20 +116,22 @@ static bool load_tensor(Loader *loader, int i, bool fill, Fault *f) {
 static void count_found(Loader *loader) {
   int file;
   const rt_program *program = loader->d->program;
+  loader->fresh = true;
   for (int i = 0; i < program->ntensors; i++) {
     const rt_tensor *tensor = &program->tensors[i];
     if (tensor->kind != RT_PARAM) continue;
-    loader->found += find(loader, tensor, 0, &file) ||
-                     (loader->map.plain && rt_weights_find(loader->w, tensor->name, &file));
+    bool found = find(loader, tensor, 0, &file) ||
+                 (loader->map.plain && rt_weights_find(loader->w, tensor->name, &file));
+    loader->found += found;
+    if (found && rt_map_adapter(program, tensor)) loader->fresh = false;
   }
 }
 
-static Map choose_map(const Device *d, const WeightFiles *files) {
+static Loader choose_map(const Device *d, const WeightFiles *files) {
   Loader both[2] = {{.d = d, .w = files, .map = rt_map(d->program, false)},
                     {.d = d, .w = files, .map = rt_map(d->program, true)}};
-  if (!rt_map_there(d->program)) return both[1].map;
   for (int i = 0; i < 2; i++) count_found(&both[i]);
-  return both[both[1].found > both[0].found].map;
+  return both[!rt_map_there(d->program) || both[1].found > both[0].found];
 }
 
 /* ---- tensors that no parameter takes ---- */
@@ -160,12 +163,16 @@ static bool check_extra(const Loader *loader, Fault *f) {
   return true;
 }
 
+static bool is_read(const Loader *loader, const rt_tensor *tensor) {
+  return tensor->kind == RT_PARAM && !(loader->fresh && rt_map_adapter(loader->d->program, tensor));
+}
+
 static bool load(Loader *loader, Fault *f) {
   const rt_program *program = loader->d->program;
   for (int fill = 0; fill < 2; fill++) {
     bool ok = true;
     for (int i = 0; i < program->ntensors; i++)
-      if (program->tensors[i].kind == RT_PARAM && (ok || loader->missing))
+      if (is_read(loader, &program->tensors[i]) && (ok || loader->missing))
         ok = load_tensor(loader, i, fill, f) && ok;
     if (loader->missing > 1)
       rt_help(f, "%lld parameters of the model are not in the file", (long long)loader->missing);
@@ -192,7 +199,8 @@ bool rt_weights_load(const char *path, const Device *d, Fault *f) {
   if (ok) {
     Device view = *d;
     view.program = rt_whole_program(d->program);
-    Loader loader = {.own = d, .d = &view, .w = &files, .map = choose_map(&view, &files)};
+    Loader loader = choose_map(&view, &files);
+    loader.own = d;
     ok = load(&loader, f) || help_file_of_checkpoint(path, f);
     rt_whole_free(view.program, d->program);
   }

@@ -25,7 +25,10 @@ typedef struct Slice { /* size, stride: in elements, in the file's order */
 } Slice;
 
 Map rt_map(const rt_program *p, bool plain);
-bool rt_map_there(const rt_program *p);     /* was one compiled in? */
+bool rt_map_there(const rt_program *p); /* was one compiled in? */
+/* The weight that an adapter (line `lora` of the train block) adapts; NULL: it is no adapter. */
+const char *rt_map_adapter(const rt_program *program, const rt_tensor *tensor);
+bool rt_has_adapters(const rt_program *program);
 int64_t rt_rounds(const rt_tensor *tensor); /* 1 if it is not stacked */
 /* The name of round `round` in files: choice 0 is the one that is written. False: no more names. */
 bool rt_map_name(const Map *map, const rt_tensor *tensor, int64_t round, int choice, bool prefixed,

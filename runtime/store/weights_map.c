@@ -24,6 +24,16 @@ bool rt_map_there(const rt_program *p) {
   return false;
 }
 
+const char *rt_map_adapter(const rt_program *program, const rt_tensor *tensor) {
+  return tensor->kind == RT_PARAM ? setting(program, "adapter", tensor->name) : NULL;
+}
+
+bool rt_has_adapters(const rt_program *program) {
+  for (int i = 0; i < program->ntensors; i++)
+    if (rt_map_adapter(program, &program->tensors[i])) return true;
+  return false;
+}
+
 static int leads(const rt_tensor *tensor) { /* dims of stacks: one per star */
   int n = 0;
   for (const char *c = tensor->name; *c; c++) n += *c == '*';
@@ -48,6 +58,17 @@ static bool word(const char *list, int choice, const char **begin, size_t *n) {
   }
 }
 
+/* PEFT's name of an adapter, from that of its weight: model.q.weight ->
+   base_model.model.model.q.lora_A.weight */
+static void name_adapter(const rt_tensor *tensor, char name[RT_NAME]) {
+  static const char end[] = ".weight";
+  char base[RT_NAME];
+  snprintf(base, sizeof base, "%s", name);
+  if (rt_text_ends(base, end)) base[strlen(base) - strlen(end)] = 0;
+  snprintf(name, RT_NAME, "base_model.model.%.200s.lora_%c.weight", base,
+           rt_text_ends(tensor->name, ".lora_b") ? 'B' : 'A');
+}
+
 bool rt_map_name(const Map *map, const rt_tensor *tensor, int64_t round, int choice, bool prefixed,
                  char out[RT_NAME]) {
   const char *list = map->plain ? tensor->name : setting(map->program, "file", tensor->name), *at;
@@ -66,6 +87,7 @@ bool rt_map_name(const Map *map, const rt_tensor *tensor, int64_t round, int cho
                           (long long)(round / below % tensor->size[star++]));
   }
   out[k < RT_NAME ? k : RT_NAME - 1] = 0;
+  if (!map->plain && rt_map_adapter(map->program, tensor)) name_adapter(tensor, out);
   return true;
 }
 

@@ -156,7 +156,7 @@ REQUESTS = [
     ('train', 'lr wsd decay = 20% shape = sqrt', 'shape', 'straight line'),
     ('train', 'lr 1e-3', '1e-3', 'optim adamw lr = ..'),
     ('train', 'weight_decay 0.1', 'weight_decay', 'optim adamw weight_decay'),
-    ('train', 'lora r = 8', 'lora', '@frozen'),
+    ('train', 'qlora r = 8', 'qlora', 'lora Rank'),
     ('train', 'precision bf16', 'precision', 'in plan blocks'),
     ('train', 'max_steps 10', 'max_steps', 'write `steps 10`'),
     ('train', 'save_steps 10', 'save_steps', 'save every'), ('train', 'dtype bf16', 'dtype', '`precision`'),
