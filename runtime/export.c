@@ -151,7 +151,7 @@ static bool load(Run *r, Fault *f) {
   return ok;
 }
 
-/* Adapters without a weights block have no names of other tools: they stay parameters like others. */
+/* Without a weights block, adapters have no names of other tools: they are parameters. */
 static bool choose_export(const Run *r, bool mapped, ExportOf *of, Fault *f) {
   bool any = rt_has_adapters(r->whole), merge = r->o.at[OPT_merge].given;
   *of = !any ? OF_ALL : merge ? OF_MERGED : mapped ? OF_ADAPTERS : OF_ALL;

@@ -1,7 +1,7 @@
 /* Adapters in exports. A weight has dims of inputs, which lora_a [In.., Rank] has as well, and dims
-   of outputs, which lora_b [Rank, Out..] has; all have those of stacks in front. A merged element is
-   the weight's plus alpha / rank times a sum over the rank, in double precision, rounded once to the
-   type of the weight. adapter_config.json is that of PEFT. Must not: communicate. */
+   of outputs, which lora_b [Rank, Out..] has; all have those of stacks before them. A merged
+   element is the weight's plus alpha / rank times a sum over the rank, in double precision, rounded
+   once to the type of the weight. adapter_config.json is that of PEFT. Must not: communicate. */
 #include "export_adapter.h"
 #include "runtime/base/file.h"
 #include <stdio.h>
@@ -33,16 +33,16 @@ static int64_t stride_of(const rt_tensor *tensor, int at) {
   return at < 0 ? 0 : stride;
 }
 
-typedef struct Factor { /* lora_a or lora_b as doubles, those of a sum next to each other */
+typedef struct AdapterFactor { /* lora_a or lora_b as doubles, those of a sum next to each other */
   double *at;
   int64_t step[RT_MAX_RANK]; /* by dims of the weight */
-} Factor;
+} AdapterFactor;
 
-static Factor factor_of(const rt_tensor *weight, const rt_tensor *tensor, const void *data,
-                        int rank_at) {
+static AdapterFactor factor_of(const rt_tensor *weight, const rt_tensor *tensor, const void *data,
+                               int rank_at) {
   int64_t n = rt_tensor_count(tensor), rank = tensor->size[rank_at],
           inner = stride_of(tensor, rank_at);
-  Factor factor = {.at = rt_alloc(sizeof(double) * (size_t)(n ? n : 1))};
+  AdapterFactor factor = {.at = rt_alloc(sizeof(double) * (size_t)(n ? n : 1))};
   for (int64_t i = 0; i < n; i++) { /* i = (outer * rank + r) * inner + k */
     int64_t k = i % inner, r = i / inner % rank, outer = i / inner / rank;
     factor.at[(outer * inner + k) * rank + r] = rt_elem_get((int)tensor->elem, data, i);
@@ -62,7 +62,8 @@ void rt_merge(const rt_program *program, const rt_tensor *weight, void *data, co
   int64_t rank = first->size[first->rank - 1], n = rt_tensor_count(weight);
   int at = dim_at(second, first->dim[first->rank - 1]);
   double scale = (alpha ? strtod(alpha, NULL) : 0) / (double)rank;
-  Factor fa = factor_of(weight, first, a, first->rank - 1), fb = factor_of(weight, second, b, at);
+  AdapterFactor fa = factor_of(weight, first, a, first->rank - 1),
+                fb = factor_of(weight, second, b, at);
   for (int64_t i = 0; i < n; i++) {
     int64_t rest = i, ia = 0, ib = 0;
     for (int k = weight->rank - 1; k >= 0; rest /= weight->size[k--])

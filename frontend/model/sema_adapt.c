@@ -1,6 +1,6 @@
 /* Adapters of low rank (LoRA): the line `lora Rank alpha = A of NAMES` of a train block. Each named
-   weight w [In.., Out..] that a product contracts over In gets two parameters, w.lora_a [In.., Rank]
-   and w.lora_b [Rank, Out..], and the product becomes
+   weight w [In.., Out..] that a product contracts over In gets two parameters, w.lora_a
+   [In.., Rank] and w.lora_b [Rank, Out..], and the product becomes
 
      dot[In](x, w) + A / Rank * dot[Rank](dot[In](x, w.lora_a), w.lora_b)
 
@@ -91,16 +91,17 @@ static bool is_matched(Eval *e, const Param *param, const Val *x, const Dims *in
 }
 
 static bool make_adapters(Eval *e, Param *param, const Val *x, const Dims *in) {
-  Dims a = {0}, b = {.n = 1, .at = {e->adapters->rank}}, out = dims_without(&param->dims, in);
+  Dims first = {0}, second = {.n = 1, .at = {e->adapters->rank}},
+       out = dims_without(&param->dims, in);
   for (int i = 0; i < param->dims.n; i++)
-    if (dims_has(in, param->dims.at[i])) dims_add(&a, param->dims.at[i]);
-  dims_add(&a, e->adapters->rank);
-  for (int i = 0; i < out.n; i++) dims_add(&b, out.at[i]);
+    if (dims_has(in, param->dims.at[i])) dims_add(&first, param->dims.at[i]);
+  dims_add(&first, e->adapters->rank);
+  for (int i = 0; i < out.n; i++) dims_add(&second, out.at[i]);
   if (has_rank(e, param, x) || is_matched(e, param, x, in)) return false;
   if (param->low[0]) return !adapts_otherwise(e, param, in);
   eval_size(e, e->adapters->rank);
-  param->low[0] = add_adapter(e, param, "lora_a", a, random_init(e, in));
-  param->low[1] = add_adapter(e, param, "lora_b", b, val_number(0));
+  param->low[0] = add_adapter(e, param, "lora_a", first, random_init(e, in));
+  param->low[1] = add_adapter(e, param, "lora_b", second, val_number(0));
   return true;
 }
 
@@ -126,9 +127,9 @@ static void add_low_rank(Eval *e, const Param *param, const Val *x, bool weight_
                          const Dims *in, Val *product) {
   Dims rank = {.n = 1, .at = {e->adapters->rank}};
   int64_t n = eval_sizes(e, &rank);
-  Val a = value_of(param->low[0]), b = value_of(param->low[1]);
-  Val low = weight_first ? contract(e, &a, x, in) : contract(e, x, &a, in);
-  Val whole = weight_first ? contract(e, &b, &low, &rank) : contract(e, &low, &b, &rank);
+  Val down = value_of(param->low[0]), up = value_of(param->low[1]);
+  Val low = weight_first ? contract(e, &down, x, in) : contract(e, x, &down, in);
+  Val whole = weight_first ? contract(e, &up, &low, &rank) : contract(e, &low, &up, &rank);
   Val factor = val_number(e->adapters->alpha / (n > 0 ? (double)n : 1));
   Val scaled = val_tensor(VAL_FLOAT, product->dims), sum = scaled;
   const Val *times[] = {&whole, &factor}, *plus[] = {product, &scaled};

@@ -108,7 +108,7 @@ static Str order_text(Ctx *c, const WeightOrder *order) {
 /* Files hold lora_a as [rank, inputs] and lora_b as [outputs, rank], each side in the order of the
    weight's own line. */
 static void write_adapter(Module *m, Eval *e, const Param *param, const Param *weight,
-                          const WeightOrder *order) {
+                          const WeightOrder *order, Str names) {
   WeightOrder own = {0};
   bool first = param == weight->low[0];
   int rank = place_in(param, e->adapters->rank);
@@ -119,8 +119,7 @@ static void write_adapter(Module *m, Eval *e, const Param *param, const Param *w
     if (at >= 0) own.from[own.n++] = at;
   }
   if (!first) own.cut[own.n] = true, own.from[own.n++] = rank;
-  module_set(m, arena_printf(e->arena, "weights.file.%s", param->path), "%s",
-             module_setting(m, arena_printf(e->arena, "weights.file.%s", weight->path), ""));
+  module_set(m, arena_printf(e->arena, "weights.file.%s", param->path), "%s", names);
   module_set(m, arena_printf(e->arena, "weights.order.%s", param->path), "%s",
              order_text(e->ctx, &own));
 }
@@ -139,14 +138,13 @@ static bool write_line(Module *m, Eval *e, const AstSetting *setting, bool built
     const Param *param = param_of(e, setting);
     WeightOrder order;
     if (!param || !order_of(e, setting, param, &order)) return false;
-    if (m)
-      module_set(m, arena_printf(e->arena, "weights.file.%s", param->path), "%s",
-                 join_names(e->ctx, "", &setting->target));
+    Str names = m ? join_names(e->ctx, "", &setting->target) : NULL;
+    if (m) module_set(m, arena_printf(e->arena, "weights.file.%s", param->path), "%s", names);
     if (m && !order.plain)
       module_set(m, arena_printf(e->arena, "weights.order.%s", param->path), "%s",
                  order_text(e->ctx, &order));
     for (int i = 0; m && param->low[0] && i < 2; i++)
-      write_adapter(m, e, param->low[i], param, &order);
+      write_adapter(m, e, param->low[i], param, &order, names);
   } else if (!strcmp(setting->path->text, "prefix")) {
     if (m) module_set(m, "weights.prefix", "%s", join_names(e->ctx, "", &setting->values));
   } else if (!strcmp(setting->path->text, "ignore")) {

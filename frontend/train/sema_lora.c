@@ -1,5 +1,5 @@
-/* The line `lora` of a train block: which weights get adapters of low rank. The rank is a dim of the
-   model (E0201); names must match parameters (E0709), of all layers of a stack (E0901), that
+/* The line `lora` of a train block: which weights get adapters of low rank. The rank is a dim of
+   the model (E0201); names must match parameters (E0709), of all layers of a stack (E0901), that
    products read and nothing else does (E0602). Must not: make the adapters
    (frontend/model/sema_adapt.c). */
 #include "frontend/plan/sema_plan.h"
@@ -42,7 +42,7 @@ static bool has_rank(Eval *e, const AstSetting *line) {
   return false;
 }
 
-/* What a path names besides products, such as biases, stays as it is. */
+/* A path also names biases and the like, which stay as they are. */
 static void check_weight(Eval *e, const AstValue *path, const Param *param, bool *any) {
   *any |= param->low[0] != NULL;
   if (!param->low[0] || param->uses == param->products) return;

@@ -40,6 +40,10 @@ void check_states(Eval *e, const AstItem *train) {
     return;
   }
   if (settings_numbers(train, ITEM_TRAIN, "optim", "betas", betas, 2) < 2) return;
+  if (!strcmp(row->states, "m")) { /* betas[0] is a share of the step */
+    check_decay(e, states, betas[1], "the momentum", "betas = [0.9, 0.99]");
+    return;
+  }
   check_decay(e, states, betas[0], "the first moment", "betas = [0.9, 0.95]");
   check_decay(e, states, betas[1], "the second moment", "betas = [0.9, 0.95]");
 }

@@ -78,6 +78,26 @@ void update_lamb(Update *u, Global *global, ValueId w, ValueId d) {
   put(u, global, bin(u, OP_sub, w, bin(u, OP_mul, x, rate)));
 }
 
+/* ---- Lion ---- */
+void update_lion_begin(Update *u) {
+  RateSchedule *s = &u->s;
+  ValueId decay = schedule_binary(s, OP_mul, u->lr, schedule_number(s, u->decay));
+  u->rate = to_f32(u, u->lr);
+  u->shrink = to_f32(u, schedule_binary(s, OP_sub, schedule_number(s, 1), decay));
+}
+
+/* w = w (1 - lr decay) - lr sign(beta1 m + (1 - beta1) d); m = beta2 m + (1 - beta2) d */
+void update_lion(Update *u, Global *global, ValueId w, ValueId d) {
+  Global *gm = moment(u, global, "m");
+  ValueId m = read_moment(u, gm);
+  ValueId mean = bin(u, OP_add, times(u, m, u->betas[0]), times(u, d, 1 - u->betas[0]));
+  ValueId sign = ir_unary(u->m, u->f, OP_sign, mean, u->loc);
+  if (global->decay && u->decay != 0) w = bin(u, OP_mul, w, u->shrink);
+  w = bin(u, OP_sub, w, bin(u, OP_mul, sign, u->rate));
+  put(u, gm, bin(u, OP_add, times(u, m, u->betas[1]), times(u, d, 1 - u->betas[1])));
+  put(u, global, w);
+}
+
 /* ---- SGD ---- */
 void update_sgd_begin(Update *u) { u->rate = to_f32(u, u->lr); }
 

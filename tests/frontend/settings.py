@@ -26,6 +26,7 @@ BY_HAND = {
     'plan.mesh.*': ('frontend/lower_plan.c', '"mesh"'),
     'plan.zero.over': ('frontend/lower_settings.c', 'setting_over(e->ctx, line, &axis)'),
     'train.optim.of': ('frontend/train/sema_groups.c', 'setting_of(e->ctx, train->block->settings.at[line++], &path)'),
+    'train.lora.of': ('frontend/train/sema_lora.c', 'setting_of(c, line, &adapters->path)'),
     'plan.recompute.over': ('frontend/plan/lower_recompute.c', 'setting_over(build->m->ctx, line, &axis)'),
     'plan.offload.of': ('frontend/lower_settings.c', 'setting_of(build->m->ctx, line, &path)'),
     'plan.place': ('frontend/lower_plan.c', '"place"'),

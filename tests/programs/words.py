@@ -13,6 +13,7 @@ UNBUILT, TOKENS = 'not built yet: E0901 at the word', 'says what is made of toke
 OTHERS, FILES = 'kernels of other processors do not run here', 'names in files of weights'
 MOMENTS = 'random plans over ranks have them (tests/ranks/random.c); to the bit in tests/run/states.py'
 MUON = 'tests/reference/gpt2_muon.shard; ranks.muon and random plans of tests/ranks'
+LION = 'signs turn where rounding does: tests/run/optimizers.py, also exactly under plans'
 TIME = 'read by the bound of time of `plan` alone'
 MISSING = {
     'op table': UNBUILT,
@@ -29,6 +30,9 @@ MISSING = {
     'TRAIN optim=muon optim.muon.lr optim.muon.momentum optim.muon.nesterov optim.muon.weight_decay': MUON,
     'TRAIN optim.muon.scale optim.muon.scale=fan optim.muon.scale=adamw': MUON,
     'TRAIN optim.muon.states optim.muon.states=f32 optim.muon.states=bf16': MUON,
+    'TRAIN optim=lion optim.lion.lr optim.lion.betas optim.lion.weight_decay': LION,
+    'TRAIN optim.lion.states optim.lion.states=f32 optim.lion.states=bf16': LION,
+    'TRAIN lora lora.alpha lora.of': 'adapters change the model: tests/run/lora.py',
     'TRAIN optim.of': 'tests/reference/bert_groups.shard; random plans of tests/ranks',
     'PLAN offload=auto': 'judged by a machine with GPUs: auto.py, tests/run/offload_auto.py',
     'MACHINE host host.memory host.cores': 'the host of GPUs: tests/gpu/offload.py',

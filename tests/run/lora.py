@@ -55,9 +55,11 @@ def trains():
     want, have = json.load(open(f'{HERE}/lora.json')), losses('r1')
     worst = max(abs(x - y) for x, y in zip(have, want, strict=True))
     check(worst < 1e-5, f'losses differ by {worst} from PEFT')
-    run('./tune', 'train', '--init', 'r0', '--out', 'r2'), run('./tune', 'train', '--init', 'r0/step-000020', '--out', 'r3')
+    run('./tune', 'train', '--init', 'r0', '--out', 'r2')
+    run('./tune', 'train', '--init', 'r0/step-000020', '--out', 'r3')
     check(losses('r2') == have == losses('r3'), 'a base from a run')
-    run('./tune', 'train', '--init', 'hf', '--steps', '30', '--out', 'r4'), run('./tune', 'train', '--resume', '--out', 'r4')
+    run('./tune', 'train', '--init', 'hf', '--steps', '30', '--out', 'r4')
+    run('./tune', 'train', '--resume', '--out', 'r4')
     check(losses('r4') == have, 'a resumed run')
 
 
@@ -65,9 +67,11 @@ def exports():
     for word, out in ((), 'ad'), (('--merge',), 'mg'): run('./tune', 'export', '--resume=r1', '--out', out, *word)
     check(not os.path.exists('ad/model.safetensors') and os.path.exists('mg/config.json'), 'files')
     config = json.load(open('ad/adapter_config.json'))
-    check((config['r'], config['lora_alpha'], config['task_type'], config['fan_in_fan_out']) == (4, 8, 'CAUSAL_LM', False)
-          and config['target_modules'] == [f'{x}_proj' for x in ('q', 'k', 'v', 'o', 'gate', 'up', 'down')], str(config))
-    adapters, whole, start = floats('ad/adapter_model.safetensors'), floats('mg/model.safetensors'), floats('hf/model.safetensors')
+    words = [config[k] for k in ('r', 'lora_alpha', 'task_type', 'fan_in_fan_out')]
+    names = [f'{x}_proj' for x in ('q', 'k', 'v', 'o', 'gate', 'up', 'down')]
+    check(words == [4, 8, 'CAUSAL_LM', False] and config['target_modules'] == names, str(config))
+    adapters = floats('ad/adapter_model.safetensors')
+    whole, start = floats('mg/model.safetensors'), floats('hf/model.safetensors')
     check(set(whole) == set(start) and len(adapters) == 28, 'names')
     changed = set()
     for key, a in adapters.items():
@@ -147,7 +151,8 @@ train t for T { size Seq = 4; batch 2; steps 1; data "x.txt"; lora Rank alpha = 
 
 def transposed():
     """GPT-2's files hold [inputs, outputs]: adapters have the shapes of PEFT all the same."""
-    open('g.shard', 'w').write('use "gpt2"\nvariant S of GPT2 { Vocab = 256; Pos = 16; Embed = 32; Heads = 2; Layers = 1 }\n'
+    open('g.shard', 'w').write('use "gpt2"\n'
+                               'variant S of GPT2 { Vocab = 256; Pos = 16; Embed = 32; Heads = 2; Layers = 1 }\n'
                                'dims { Rank = 2 }\ntrain t for S { size Seq = 16; batch 2; steps 1; data "x.txt"\n'
                                '  lora Rank alpha = 2 of h.*.attn, h.*.mlp\n  optim adamw }\n')
     run(SHARDC, 'compile', 'g.shard', '--model', 'S', '-o', 'g', '--quick')
