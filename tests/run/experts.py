@@ -1,0 +1,125 @@
+"""Routed layers over ranks: python3 experts.py SHARDC [ROWS]
+
+Rows of choices in which nearly every two meet: experts over an axis of their own or that of the samples, capacity or no
+dropped tokens, gates, tensor and pipeline parallelism, ZeRO, micro-batches, recomputation. Each row is compared with
+one rank twice: in exact arithmetic (`equal`), and as processes (`verify`: three steps of SGD, whose updates show a
+gradient that is scaled). A combination that does not work is refused at a word.
+"""
+import os, random, re, subprocess, sys
+from common import EXAMPLES, check, run, workdir
+from pairs import greedy
+
+SHARDC, folder = os.path.abspath(sys.argv[1]), workdir()
+ROWS = int(sys.argv[2]) if len(sys.argv) > 2 else 7
+MODEL = """use "std"
+dims {{
+  Batch, Seq
+  Key   like Seq
+  Vocab = 32;  Embed = 16;  Heads = 2;  Layers = 4;  Head = Embed / Heads
+  Mlp   = 12;  Experts = 8;  Route = Experts
+  Slot  = {slot}
+}}
+layer Mixture(x: [Batch, Seq, Embed]) -> [Batch, Seq, Embed] {{
+  param router [Embed, Route]        ~ normal(1)  @f32
+  param w_in   [Experts, Embed, Mlp] ~ normal(0.3)
+  param w_out  [Experts, Mlp, Embed] ~ normal(0.3)
+  s = dot[Embed](x, router)
+  {gates}
+  at, gate = route[Seq -> Slot; Route -> Experts](g, k = {k}, by = p)
+  e = {product}
+  aux 0.1 * mean[Batch](load_balance[Route; Seq](p, k = {k}))
+  aux 0.01 * mean[*](logsumexp[Route](s)^2)
+  return scatter_add[Experts, Slot -> Seq](e, at)
+}}
+layer Block(x: [Batch, Seq, Embed]) -> [Batch, Seq, Embed] {{
+  sub norm1 = RMSNorm[Embed]
+  sub query = Linear[Embed -> Heads, Head] with init = normal(0.3)
+  sub out   = Linear[Heads, Head -> Embed] with init = normal(0.3)
+  sub norm2 = RMSNorm[Embed]
+  sub moe   = Mixture
+  q = query(norm1(x))
+  x = x + out(attention[Seq -> Key; Head](q, q, q, mask = causal))
+  return x + moe(norm2(x))
+}}
+model M {{
+  input tokens, targets [Batch, Seq] of Vocab
+  param wte [Vocab, Embed] ~ normal(0.3)
+  stack h [Layers] of Block
+  sub norm = RMSNorm[Embed]
+  loss cross_entropy[Vocab](dot[Embed](norm(h(wte[Vocab = tokens])), wte), targets)
+}}
+train t for M {{
+  size  Seq = 12
+  batch 16
+  steps 3
+  data  "text.bin" format = u16
+  optim sgd lr = 0.2
+}}
+plan p for M {{
+  mesh  {mesh}
+  {lines}
+}}
+"""
+GATES = {'softmax': 'p = softmax[Route](s)\n  g = p',
+         'normal': 'p = softmax[Route](s)\n  c = p * float(top[Route](p, k = {k}))\n  g = c / sum[Route](c)',
+         'sigmoid': 'p = sigmoid(s)\n  c = p * float(top[Route](p, k = {k}))\n  g = 2 * c / sum[Route](c)'}
+PRODUCT = ['dot[Mlp](gelu(dot[Embed](x[Seq = at], w_in)), w_out) * gate',
+           'dot[Mlp](gelu(dot[Embed](x[Seq = at], w_in)) * gate, w_out)']
+CHOICES = {'own': [0, 1], 'ep': [2, 4], 'slot': ['Seq', 'Seq / 3', 'Seq / 6'], 'k': [1, 2, 4], 'gates': list(GATES),
+           'product': [0, 1], 'tensor': [1, 2], 'pipe': [1, 2], 'data': [1, 2], 'zero': [0, 1, 2, 3],
+           'micro': [1, 2, 4], 'keep': ['', 'input', 'none'], 'schedule': ['one_f_one_b', 'gpipe', 'zero_bubble']}
+
+
+def ways(row): return row['ep'] * (row['data'] if row['own'] else 1)
+
+
+def fits(row): return ways(row) * row['tensor'] * row['pipe'] <= 8 and 16 % (ways(row) * row['micro']) == 0
+
+
+def text_of(row):
+    axis = 'ep' if row['own'] else 'data'
+    axes, lines = {axis: row['ep']}, [f'place Experts -> {axis} else Batch']
+    if row['own'] and row['data'] > 1: axes['data'] = row['data']; lines.append('place Batch -> data')
+    if row['tensor'] > 1: axes['tensor'] = 2; lines.append('place Heads, Mlp -> tensor')
+    if row['pipe'] > 1: axes['pipe'] = 2; lines += ['place Layers -> pipe', f'pipeline {row["schedule"]}']
+    if row['zero']: lines.append(f'zero {row["zero"]} over ' + ('data' if 'data' in axes else axis))
+    if row['keep']: lines.append(f'recompute h.* keep = {row["keep"]}')
+    lines.append(f'micro {row["micro"]}')
+    return MODEL.format(slot=row['slot'], k=row['k'], gates=GATES[row['gates']].format(k=row['k']),
+                        product=PRODUCT[row['product']], mesh=', '.join(f'{a} = {n}' for a, n in axes.items()),
+                        lines='\n  '.join(lines))
+
+
+def tokens():
+    r = random.Random(3)
+    open(f'{folder}/text.bin', 'wb').write(b''.join(r.randrange(32).to_bytes(2, 'little') for _ in range(4000)))
+
+
+def sent_once():
+    """Of experts over eight ranks, tokens go and results return: nothing else of that size is sent in a layer."""
+    out, _ = run(SHARDC, 'dump', f'{EXAMPLES}/moe.shard', '--plan', 'spread', '--after', 'collect')
+    for body in 'fwd', 'bwd':
+        text = re.search(rf'^body @h\.forward\.{body}\(.*?^}}', out, re.M | re.S).group(0)
+        large = re.findall(r'= (all_to_all|all_gather|reduce_scatter|all_reduce)\[?.*\[.*(?:Embed|Mlp)', text)
+        check(large == ['all_to_all'] * 2, f'{body}: {large}')
+
+
+sent_once()
+tokens()
+done, refused = 0, 0
+rows, left = greedy(CHOICES, random.Random(7), ROWS, fits)
+for n, row in enumerate(rows):
+    file = f'{folder}/m{n}.shard'
+    open(file, 'w').write(text_of(row))
+    p = subprocess.run([SHARDC, 'plan', file, '--plan', 'p'], capture_output=True, text=True, cwd=folder)
+    if p.returncode:
+        check(p.returncode == 1 and f'--> {file}:' in p.stderr, f'{row}\n{p.stderr}')
+        print('refused', row, p.stderr.splitlines()[0], flush=True)
+        refused += 1
+        continue
+    run(SHARDC, 'equal', file, '--plan', 'p', '-q', cwd=folder)
+    run(SHARDC, 'verify', file, '--plan', 'p', '-q', cwd=folder)
+    print(row, flush=True)
+    done += 1
+print(f'{done} rows equal one rank, exactly and as processes; {refused} refused; {len(left)} pairs are left')
+check(done > 3 * refused, 'too many are refused')
