@@ -9,6 +9,9 @@ Exit cmd_report(Cli *o) {
   char *text = NULL;
   size_t n = 0;
   Fault f = {0};
+  bool flights = false;
+  for (uint32_t i = 0; i < o->operands.n; i++)
+    flights |= rt_report_flights(stdout, o->operands.at[i]);
   if (!can_write(o->c, output)) return cli_report(o, EXIT_ENVIRONMENT);
   FILE *page = heap_stream(&text, &n);
   if (!page) bug("no memory");
@@ -16,6 +19,7 @@ Exit cmd_report(Cli *o) {
   fclose(page);
   Exit e = EXIT_ENVIRONMENT;
   if (good) e = write_text(o->c, output, text, n);
+  else if (flights && f.code / 100 == 2) e = EXIT_FINE; /* the job was lost before its first step */
   else diag_at(o->c->diag, "E0001", (Span){0}, "`%s`: %s", f.where, f.what);
   free(text);
   return cli_report(o, e);

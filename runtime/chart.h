@@ -15,5 +15,8 @@ void rt_put_escaped(FILE *file, const char *s); /* as text of HTML or SVG */
 
 /* One HTML page about run directories, from their metrics.jsonl alone; needs nothing else to be
    looked at. */
+/* Where each rank of a job that was lost was, by the files of its flight recorders; false: the
+   folder has none (flight_report.c). */
+bool rt_report_flights(FILE *out, const char *folder);
 bool rt_report(FILE *file, const char *const *folders, int n, Fault *f);
 #endif

@@ -6,6 +6,7 @@
    unbroken one. Must not: save a checkpoint whose numbers are not
    finite. */
 #include "run.h"
+#include "runtime/base/recorder.h"
 #include "run_tokenizer.h"
 #include "runtime/base/file.h"
 #include "runtime/store/saver.h"
@@ -96,6 +97,7 @@ static const rt_entry *entry_now(Train *train, Fault *f) {
 static bool one_step(Train *train, StepRecord *record, Fault *f) {
   Run *r = train->r;
   if (r->device.trace) rt_trace_step(r->device.trace, r->at.step + 1);
+  if (r->comm.record) r->comm.record->step = r->at.step + 1;
   rt_set_scalar(r, "seed", (int64_t)r->at.seed);
   rt_set_scalar(r, "step", r->at.step);
   const rt_entry *entry = entry_now(train, f);
@@ -474,6 +476,19 @@ static bool open_logs(Train *train, Fault *f) {
   return train->port != NULL;
 }
 
+/* Several ranks: a core dump of one rank says more. */
+static bool open_record(Run *r, Fault *f) {
+  const OptionValue *option = &r->o.at[OPT_flight_recorder];
+  bool off = option->given && !strcmp(option->text, "off");
+  int world = rt_comm_world(&r->comm);
+  if (option->given && !off && strcmp(option->text, "on"))
+    return rt_fault(f, 103, "--flight-recorder takes on or off, not `%s`", option->text);
+  if (world < 2 || off) return true;
+  r->comm.record = rt_record_open(r->out, rt_comm_rank(&r->comm), world);
+  if (r->comm.record) r->comm.record->step = r->at.step;
+  return true;
+}
+
 static bool start(Train *train, Fault *f) {
   Run *r = train->r;
   bool resumes = r->o.at[OPT_resume].given;
@@ -492,6 +507,7 @@ static bool start(Train *train, Fault *f) {
   if (there && !rt_hold_folder(r, !resumes, f)) return false;
   if (!(resumes ? resume(train, f) : rt_initialise(r, f))) return false;
   if (!there && !rt_hold_folder(r, !resumes, f)) return false;
+  if (!open_record(r, f)) return false;
   train->from = rt_phase_from(r);
   if (!rt_phase_fits(r, train->from, f)) return false;
   bool beside = rt_data_beside(&r->data, &r->device, f);
@@ -550,6 +566,7 @@ int rt_train(Run *r) {
   rt_metrics_close(&train->metrics), rt_metrics_port_close(train->port);
   if (!ok || !rt_finish(r, NULL, &f)) rt_die_on_all(r, &f);
   conclude(train, stop);
+  rt_record_close(r->comm.record, r->out), r->comm.record = NULL;
   rt_saver_close(train->saver);
   free(train);
   return stop == SIGNAL ? 75 : 0;

@@ -10,7 +10,8 @@ static void say_equal(const EqualRun *run) {
   sheet_put(sheet, "{schema}", as_count(1));
   sheet_say(sheet, "equal: {ranks} rank{}, {classes} program{}; {steps} steps and an evaluation\n",
             as_count((double)run->ranks), as_text(run->ranks > 1 ? "s" : ""),
-            as_count(run->classes), as_text(run->classes > 1 ? "s" : ""), as_count(EQUAL_STEPS));
+            as_count(run->classes), as_text(run->classes > 1 ? "s" : ""),
+            as_count((double)run->steps));
   sheet_say_if(sheet, *run->sizes, "  at the sizes {sizes}\n", as_text(run->sizes));
   sheet_say(sheet, "  a wrong program passes with a chance below {}\n", as_text("2^-40"));
   sheet_show(sheet, run->o->value[OPT_JSON] != NULL);

@@ -56,7 +56,8 @@ static const char *kept_text(const EqualRun *run, const char *text) {
 /* Are the programs equal after that pass? False also if they could not be made. */
 static bool compare_after(EqualRun *run, const char *pass, bool early) {
   uint32_t last = run->o->operands.n - 1;
-  EqualTask task = {.seed = 1, .steps = EQUAL_STEPS, .work = run->limited ? &run->work : NULL};
+  EqualTask task = {
+      .seed = run->seed, .steps = run->steps, .work = run->limited ? &run->work : NULL};
   Cli model, ranks;
   run->made = false;
   if (!make_side(run, &model, 0, last ? NULL : "micro", &task.model)) return false;
@@ -149,10 +150,25 @@ static bool compare_early(EqualRun *run) {
   return equal;
 }
 
+/* Without the option it stays as it is. False: said. */
+static bool read_number(const Cli *o, CliOption option, const char *name, int64_t *number) {
+  enum { MOST = 1000000 };
+  const char *text = o->value[option];
+  char *end;
+  if (!text) return true;
+  *number = strtoll(text, &end, 10);
+  if (*text >= '0' && *text <= '9' && !*end && *number >= 1 && *number <= MOST) return true;
+  cli_usage("`--%s` wants a whole number from 1 to %d, not `%s`", name, MOST, text);
+  return false;
+}
+
 bool equal_try(EqualRun *run, const Cli *o, bool strict, double seconds, Exit *e) {
   Cli *one = ARENA_NEW(o->c->arena, Cli);
   *one = cli_again(o);
-  *run = (EqualRun){.o = one, .sizes = "", .limited = seconds > 0};
+  *run = (EqualRun){.o = one, .sizes = "", .limited = seconds > 0, .steps = 2, .seed = 1};
+  if (!read_number(one, OPT_STEPS, "steps", &run->steps) ||
+      !read_number(one, OPT_SEED, "seed", &run->seed))
+    return *e = EXIT_USAGE, true;
   run->work.left = (int64_t)(seconds * WORK_PER_SECOND);
   *e = find_sizes(run, strict);
   bool equal = *e == EXIT_FINE && compare_after(run, "prove", false) && compare_early(run);

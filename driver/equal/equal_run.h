@@ -4,14 +4,12 @@
 #include "driver/cmd.h"
 #include "ir/interp/equal.h"
 
-enum { EQUAL_STEPS = 2 };
-
 typedef struct EqualRun {
   Cli *o;            /* with the sizes that are compared; in a context of its own */
   const char *sizes; /* in words; "": as written */
   bool buckets;      /* the plan has some */
   bool made;         /* both sides could be made */
-  int64_t ranks;
+  int64_t ranks, steps, seed;
   uint32_t classes;
   EqualReport report;
   InterpWork work; /* that is left */

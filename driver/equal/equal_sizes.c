@@ -163,7 +163,7 @@ static int64_t stages_of(const SmallSizes *sizes) {
 }
 
 /* Micro-batches of at most two samples, no more than show the order of stages. */
-static void shrink_batch(SmallSizes *sizes) {
+static void shrink_batch(SmallSizes *sizes, const char **words) {
   int64_t micro = module_whole(sizes->m, "plan.micro");
   Str batch = intern(sizes->m->ctx->names, "Batch");
   int64_t written = written_size(sizes, batch), ways = ways_of(sizes, batch);
@@ -172,6 +172,7 @@ static void shrink_batch(SmallSizes *sizes) {
   int64_t parts = max_i64(1, written / ways / micro), few = min_i64(micro, LEAST),
           most = max_i64(FEW_PARTS, stages_of(sizes) + 1);
   set(sizes->o, "plan.micro", few);
+  *words = arena_printf(sizes->o->c->arena, "%s, micro %lld", *words, (long long)few);
   vec_push(sizes->o->c->arena, sizes->dims, batch);
   vec_push(sizes->o->c->arena, sizes->size, ways * few * min_i64(parts, most));
 }
@@ -207,7 +208,7 @@ void equal_sizes(Cli *o, const Module *m, bool strict, const char **words) {
   SmallSizes sizes = {.o = o, .m = m, .strict = strict};
   Arena *arena = o->c->arena;
   *words = "";
-  shrink_mesh(&sizes, words), shrink_batch(&sizes);
+  shrink_mesh(&sizes, words), shrink_batch(&sizes, words);
   uint32_t set_already = sizes.dims.n;
   list_dims(&sizes);
   for (int round = 0; round < ROUNDS; round++)

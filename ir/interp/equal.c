@@ -123,7 +123,7 @@ static bool is_coordinate(const Module *m, Str name) {
 static void set_all(Equal *equal, int step) {
   for (uint32_t i = 0; i < equal->m->globals.n; i++) {
     const Global *g = equal->m->globals.at[i];
-    uint64_t seed = drawn(equal->task->seed, i);
+    uint64_t seed = drawn((uint64_t)equal->task->seed, i);
     if (g->kind == GLOBAL_INPUT) set_input(equal, g, drawn(seed, (uint64_t)step));
     if (g->kind == GLOBAL_SCALAR && !is_coordinate(equal->m, g->name))
       set_scalar(equal, g, seed, step);
@@ -198,10 +198,12 @@ static bool run_others(Equal *equal) {
   return run_other(equal, "eval") && run_other(equal, "logits");
 }
 
-/* After the warm-up of rates, where the run has one. */
-static int later_step(const Module *m, int i) {
-  int64_t half = module_whole(m, "train.steps") / 2;
-  return half > i && half < INT32_MAX ? (int)half : i;
+/* Number i from 1 on: the first; one after the warm-up of rates, where the run has one; the last;
+   those after the second. */
+static int step_of(const Module *m, int i) {
+  int64_t steps = module_whole(m, "train.steps"), half = steps / 2;
+  if (i == 1 || half <= i || steps > INT32_MAX) return i;
+  return (int)(i == 2 ? half : i == 3 ? steps - 1 : half + i - 2);
 }
 
 /* Two dumps may have other sizes. */
@@ -227,7 +229,7 @@ bool programs_equal(const EqualTask *task, EqualReport *report) {
   set_all(&equal, 0);
   if (!run_both(&equal, "init", 0)) return false;
   for (int i = 1; i <= task->steps; i++) {
-    int step = i == 1 ? 1 : later_step(equal.m, i);
+    int step = step_of(equal.m, i);
     set_all(&equal, step);
     if (!run_both(&equal, "step", step)) return false;
   }

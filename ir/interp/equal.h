@@ -20,8 +20,7 @@ typedef struct EqualSide {
 
 typedef struct EqualTask {
   EqualSide model, ranks;
-  uint64_t seed;
-  int steps;
+  int64_t seed, steps;
   InterpWork *work; /* NULL: no limit */
 } EqualTask;
 

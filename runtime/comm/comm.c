@@ -3,6 +3,7 @@
    counts this amount, even the last of a line of sends, and even if a ring of n sends only
    (n - 1) / n of it. So measured traffic can be compared with a plan number by number. */
 #include "flight.h"
+#include "runtime/base/recorder.h"
 #include "ir/support/num.h"
 #include "runtime/base/setting.h"
 #include <math.h>
@@ -297,15 +298,27 @@ void rt_comm_count(Comm *c, const rt_collective *what, double seconds) {
   add(&c->count[what - c->program->collectives], what, group->n, seconds);
 }
 
+/* Messages of this rank are one after the other, whichever thread has them. */
+static void record(const RtJob *job, RecordKind kind) {
+  Comm *c = job->comm;
+  if (!c->record) return;
+  const char *over = job->channel < c->program->naxes ? c->program->mesh[job->channel].name : NULL;
+  rt_record(c->record, kind, c->recorded, rt_collective_facts[job->what->kind].words,
+            job->what->what, over);
+}
+
 static void run_job(const RtJob *job) {
   const RankGroup *group = &job->comm->group[job->channel];
   double start = rt_now();
+  job->comm->recorded++;
+  record(job, RECORD_CALL);
   bool ends = at_end(job->what, group);
   if (group->n == 1 || ends)
     self_collect(job->comm, group, job->channel, job->what, job->send, job->receive);
   else job->comm->kind->collect(job->comm, group, job->channel, job->what, job->send, job->receive);
   if (job->what->kind == RT_SEND && !ends)
     memset(job->receive, 0, (size_t)(job->what->count * rt_elem_bytes((int)job->what->elem)));
+  record(job, RECORD_CALL_END);
   if (!ends) watch(job->comm, job->count - job->comm->count, start, false);
   add(job->count, job->what, group->n, rt_now() - start);
 }

@@ -78,6 +78,8 @@ struct Comm {
   const char *library_help; /* how to see what its library does; NULL: it has no library */
   CommWatch *watch;         /* NULL: nobody */
   void *watcher;
+  struct Record *record; /* the flight recorder; NULL: none */
+  uint32_t recorded;     /* messages of this rank so far */
 };
 
 int64_t rt_mesh_ranks(const rt_program *program);

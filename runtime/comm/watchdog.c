@@ -11,7 +11,9 @@
 
    Must not: take locks or allocate; compare clocks of different ranks. */
 #include "peers.h"
+#include "runtime/base/recorder.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -25,12 +27,14 @@ enum {
   BEAT = 250,
   PAUSED = 2 * BEAT,
   LINGER = 100000,
-  LET_GO = 3
+  LET_GO = 3,
+  TELL = 4
 }; /* milliseconds, microseconds, seconds */
 
 typedef struct Pulse { /* of a rank that is watched */
   unsigned beat;
   double seen;
+  bool told; /* that it is silent */
 } Pulse;
 
 typedef struct WatchRound { /* what one watchdog remembers */
@@ -138,6 +142,7 @@ static _Noreturn void give_up(const Watchdog *watchdog, Failure failure) {
     rt_help(&f, "--resume continues the run from its last checkpoint");
   }
   rt_print_fault(&f, "error");
+  rt_record_lost(watchdog->comm->record, rank, f.what);
   let_go(watchdog->comm);
   _exit(rt_exit_status(f.code));
 }
@@ -156,6 +161,36 @@ static void watch_lines(WatchRound *round) {
   }
 }
 
+/* The state of the process, if it is of this machine; "": unknown. */
+static const char *process_words(const Watchdog *watchdog, const Peer *peer) {
+  char path[48], text[512] = "";
+  snprintf(path, sizeof path, "/proc/%lld/stat", (long long)peer->pid);
+  int fd = strcmp(peer->host, watchdog->peer->host) ? -1 : open(path, O_RDONLY | O_CLOEXEC);
+  ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+  if (fd >= 0) close(fd);
+  const char *end = n > 0 ? strrchr(text, ')') : NULL;
+  char state = end && end[1] ? end[2] : 0;
+  return state == 'T' || state == 't' ? ": it is stopped"
+         : state == 'D'               ? ": it waits for a disk or a driver"
+         : state                      ? ": it lives, and gets no processor"
+                                      : "";
+}
+
+/* Long before it counts as lost. One rank says it. */
+static void tell_silent(WatchRound *round, int i) {
+  Watchdog *watchdog = round->g;
+  int rank = rank_of(watchdog, i), by = rank ? 0 : 1;
+  const Peer *peer = &watchdog->table->peer[rank];
+  char where[440];
+  round->pulse[i].told = true;
+  if (watchdog->comm->launch.rank != by) return;
+  where_text(watchdog, rank, where, sizeof where);
+  rt_note("rank %d (%.64s, pid %lld) has not answered for %d s%s; it was %s. The job goes on if it "
+          "comes back within %.0f s",
+          rank, peer->host, (long long)peer->pid, TELL, process_words(watchdog, peer), where,
+          watchdog->silent);
+}
+
 /* If this process was stopped itself, the others are given their full time again. */
 static void watch_pulses(WatchRound *round, bool slept) {
   Watchdog *watchdog = round->g;
@@ -163,7 +198,9 @@ static void watch_pulses(WatchRound *round, bool slept) {
     Peer *peer = &watchdog->table->peer[rank_of(watchdog, i)];
     unsigned beat = atomic_load(&peer->beat);
     if (slept || beat != round->pulse[i].beat || atomic_load(&peer->state) == PEER_LEFT)
-      round->pulse[i] = (Pulse){beat, round->now};
+      round->pulse[i] = (Pulse){beat, round->now, false};
+    else if (round->now - round->pulse[i].seen > TELL && !round->pulse[i].told)
+      tell_silent(round, i);
     else if (round->now - round->pulse[i].seen > watchdog->silent)
       rt_watchdog_fail(watchdog, FAILURE_SILENT, rank_of(watchdog, i), 0);
   }
@@ -276,7 +313,7 @@ static double asleep(WatchRound *round, int rank, double since_last) {
   Watchdog *watchdog = round->g;
   unsigned beat = atomic_load(&watchdog->table->peer[rank].beat);
   if (rank != round->missing || beat != round->of_missing.beat)
-    round->missing = rank, round->of_missing = (Pulse){beat, round->now};
+    round->missing = rank, round->of_missing = (Pulse){beat, round->now, false};
   bool seen = !watchdog->heartbeat || !rank || !watchdog->comm->launch.rank;
   return seen && round->now - round->of_missing.seen > 1e-3 * PAUSED ? since_last : 0;
 }
@@ -460,8 +497,12 @@ void rt_comm_device_at(Comm *c, unsigned position, unsigned row) {
   Watchdog *watchdog = c ? c->watchdog : NULL;
   if (!watchdog) return;
   unsigned long long call = (unsigned long long)position << 32 | row;
-  if (atomic_exchange(&watchdog->peer->call, call) != call)
-    atomic_fetch_add(&watchdog->peer->moves, 1);
+  if (atomic_exchange(&watchdog->peer->call, call) == call) return;
+  atomic_fetch_add(&watchdog->peer->moves, 1);
+  const rt_collective *at = row_of(watchdog, c->launch.rank);
+  if (at)
+    rt_record(c->record, RECORD_DEVICE_CALL, position, rt_collective_facts[at->kind].words,
+              at->what, c->program->mesh[at->axis].name);
 }
 
 /* After two more polls the state written above has been sent. */

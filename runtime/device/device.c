@@ -2,6 +2,7 @@
    runtime's view of tensors. Must not: know what a kind does. */
 #include "device.h"
 #include "ir/support/num.h"
+#include "runtime/base/recorder.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,7 @@ struct rt_state {
 
 void rt_launch(rt_ctx *rt, const rt_kernel *k, void *const *buffers) {
   Device *d = rt->state->device;
+  if (d->comm) rt_record(d->comm->record, RECORD_KERNEL, 0, k->name, NULL, NULL);
   d->kind->launch(d, k, buffers);
 }
 
@@ -142,7 +144,9 @@ static void forget_views(Device *d) {
 bool rt_device_run(Device *d, const rt_entry *entry, Fault *f) {
   if (d->state) push_written(d);
   d->now[0] = d->now[1] = 0;
+  if (d->comm) rt_record(d->comm->record, RECORD_ENTRY, 0, entry->name, NULL, NULL);
   bool ok = d->kind->run(d, entry, f);
+  if (d->comm) rt_record(d->comm->record, RECORD_ENTRY_END, 0, entry->name, NULL, NULL);
   ptrdiff_t i = entry - d->program->entries;
   if (i >= 0 && i < d->program->nentries) { /* tests run entries of their own */
     d->ran[i] = true;

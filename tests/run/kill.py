@@ -6,7 +6,7 @@ run, bit by bit. At the end it resumes under two ranks and under one, within rou
 pipelines of four ranks, kill by kill under another schedule (SCHEDULES). The test prints how long the others ran after
 the kill.
 """
-import json, os, random, shutil, subprocess, sys, time
+import json, os, random, re, shutil, subprocess, sys, time
 from common import check, run, text_file, workdir
 
 SHARDC, KILLS, folder = os.path.abspath(sys.argv[1]), int((sys.argv + ['4'])[2]), workdir()
@@ -68,6 +68,16 @@ def whole(plan, out, *more):
 def losses(out): return [r['loss'] for r in map(json.loads, open(f'{folder}/{out}/metrics.jsonl')) if 'loss' in r]
 
 
+def reported(out, victim):
+    """The flight recorders name the dead rank, and where each was; those of a run that ends well are gone."""
+    text = run(SHARDC, 'report', out, '-o', 'page.html', cwd=folder)[0]
+    check(re.search(fr'^rank {victim} \(.*\) died ', text, re.M) and f'the last events of rank {victim} (' in text and
+          re.search(fr'^  rank {victim} .*(waits in|after) .*<--$', text, re.M), f'rank {victim}: {text}')
+
+
+def flights(out): return [f for f in os.listdir(f'{folder}/{out}') if f.startswith('flight-')]
+
+
 def kill_one(k, plan, span, want):
     """Its folder, and seconds until the last of those that named the dead rank had left; 0: none had to."""
     out, victim, last = f'k{k}', rng.randrange(ranks_of(plan)), 0
@@ -90,7 +100,9 @@ def kill_one(k, plan, span, want):
         early = status == 3 and ('R0107' in text or 'R0901' in text)     # ranks had not met yet
         check(status == 0 or named or early, f'kill {k}, {plan}: rank {r} after rank {victim}: {status} {text}')
         if named: last = took
+    if last and len(flights(out)) == len(ps): reported(out, victim)
     whole(plan, out, '--resume')
+    check(not flights(out), f'kill {k}, {plan}: {flights(out)} after a good end')
     check(losses(out) == want, f'kill {k}, {plan}: other losses after resuming')
     return out, last
 

@@ -3,6 +3,7 @@
    of four ranks over two axes watches; nothing in this test waits. */
 #include "runtime/comm/watchdog.c"
 #include <setjmp.h>
+#include <sys/wait.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
@@ -99,6 +100,41 @@ static void test_silent(void **state) {
   free(j);
 }
 
+/* Rank 0 says it once, long before the rank counts as lost, and again after it has come back. */
+static void test_told(void **state) {
+  (void)state;
+  Job *j = job_of(0);
+  for (int i = 0; i < 2; i++) {
+    j->still[2] = true;
+    pass(j, TELL - 1);
+    assert_false(j->pulse[1].told);
+    assert_int_equal(pass(j, 2), FAILURE_NONE);
+    assert_true(j->pulse[1].told && !j->pulse[0].told);
+    j->still[2] = false, pass(j, 1);
+    assert_false(j->pulse[1].told);
+  }
+  free(j);
+}
+
+/* A stopped process is told from one that lives, and both from one of another machine. */
+static void test_stopped(void **state) {
+  (void)state;
+  Job *j = job_of(0);
+  Peer *peer = &j->g.table->peer[1];
+  int status;
+  pid_t pid = fork();
+  if (!pid)
+    for (;;) pause();
+  peer->pid = pid;
+  assert_non_null(strstr(process_words(&j->g, peer), "lives"));
+  kill(pid, SIGSTOP), waitpid(pid, &status, WUNTRACED);
+  assert_non_null(strstr(process_words(&j->g, peer), "stopped"));
+  strcpy(peer->host, "elsewhere");
+  assert_string_equal(process_words(&j->g, peer), "");
+  kill(pid, SIGKILL), waitpid(pid, &status, 0);
+  free(j);
+}
+
 static void test_at_odds(void **state) {
   (void)state;
   Job *j = job_of(0);
@@ -153,8 +189,9 @@ static void test_own_pause(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_pause), cmocka_unit_test(test_silent), cmocka_unit_test(test_at_odds),
-      cmocka_unit_test(test_late),  cmocka_unit_test(test_left),   cmocka_unit_test(test_own_pause),
+      cmocka_unit_test(test_pause),   cmocka_unit_test(test_silent),    cmocka_unit_test(test_told),
+      cmocka_unit_test(test_stopped), cmocka_unit_test(test_at_odds),   cmocka_unit_test(test_late),
+      cmocka_unit_test(test_left),    cmocka_unit_test(test_own_pause),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
