@@ -206,7 +206,8 @@ static void check_names(World *w, const Eval *e) {
                                          "onebit.begun",
                                          "onebit.renewed",
                                          "onebit.momentum",
-                                         "onebit.momentum.scale"};
+                                         "onebit.momentum.scale",
+                                         "ema.begun"};
   Interner *names = w->ctx->names;
   Taken taken = {0};
   for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++)

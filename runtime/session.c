@@ -258,6 +258,11 @@ bool rt_initialise(Run *r, Fault *f) {
 bool rt_load_weights(Run *r, Fault *f) {
   const char *from = resume_folder(r);
   r->at.seed = (uint64_t)rt_seed(r);
+  r->at.averages = r->o.at[OPT_ema].given;
+  if (r->at.averages && r->o.at[OPT_init].given) {
+    rt_fault(f, 103, "--ema reads the averages of a run, and --init its parameters");
+    return rt_help(f, "--resume=DIR or --out DIR names the run");
+  }
   if (r->o.at[OPT_init].given) return rt_initialise(r, f);
   if (from && rt_is_checkpoint(from))
     return rt_checkpoint_load(from, &r->device, &r->at, f) && rt_refresh(r, f);

@@ -1,12 +1,13 @@
 /* optimizer: an update rule per parameter, appended to the entry `step`. Its states begin as
    zeros.
 
-   Takes the gradients that `grad` stored to the outputs grad.NAME and removes these outputs,
-   unless setting debug.gradients is on. Settings read: train.optim (a row of optimizers.def, whose
-   rule is in update_rules.c or muon.c; for 1-bit Adam onebit.c makes a second entry) with .lr
-   .betas .eps .weight_decay .momentum .nesterov .scale .states, and train.optim.N, the same for
-   groups of parameters (ir/plan/optimizers.h); train.lr (the schedule, schedule_lr.c); train.clip;
-   train.delay (delay.c). Without train.optim nothing is updated and gradients stay outputs.
+   Takes the gradients that `grad` stored to the outputs grad.NAME and removes these outputs, unless
+   setting debug.gradients is on. Settings read: train.optim (a row of optimizers.def, whose rule is
+   in update_rules.c or muon.c; for 1-bit Adam onebit.c makes a second entry) with .lr .betas .eps
+   .weight_decay .momentum .nesterov .scale .states, and train.optim.N, the same for groups of
+   parameters (ir/plan/optimizers.h); train.lr (the schedule, schedule_lr.c); train.clip;
+   train.delay (delay.c); train.ema (average.c). Without train.optim nothing is updated and
+   gradients stay outputs.
 
    Formulas are PyTorch's AdamW and SGD, term by term; values that depend on the step alone are
    computed in f64 and rounded once. An update is a handful of ops on a whole (stacked) parameter.
@@ -213,6 +214,7 @@ static void update_all(Update *u, ValueId *gradient) {
       if (gradient[i] != NO_VALUE && optimizer_line_of(u->m, u->m->globals.at[i]->name) == line)
         update_param(&by, u->m->globals.at[i], gradient[i]);
   }
+  update_averages(u, gradient);
   guard_output(u->m, u->f, "lr", to_f32(u, u->lr));
 }
 

@@ -92,6 +92,8 @@ ValueId update_delivered(Update *u, ValueId d);
 bool update_wants_norm(const Update *u);
 /* Tells the norm of all gradients, clips, unscales, guards. */
 void update_guarded(Update *u, ValueId norm, bool clips);
+/* A moving average of the updated parameters (average.c), if requested. */
+void update_averages(Update *u, const ValueId *gradient);
 /* The delayed update (delay.c), if requested: for a step, as update_begin begins it; exchanges the
    results of the norm for the waiting ones; and a gradient likewise. */
 void update_delay_begin(Update *u);

@@ -410,19 +410,22 @@ GroupSlice slice_begin(Zero *zero, Global *param, Axis rounds) {
   return slice;
 }
 
-/* An op that is not of this form may hide a state that the step reads. A state that only other
-   entries read, such as those of frozen steps of 1-bit Adam, hides nothing. */
-static void check_states(GroupSlice *slice) {
+/* A state of the parameter, by its name, that the op reads; NULL: none. */
+static Global *own_state(const GroupSlice *slice, const Op *op) {
   const Global *param = slice->member.param;
   size_t n = strlen(param->name);
+  Global *global = op->code == OP_load ? op->global : NULL;
+  bool ours = global && global->kind == GLOBAL_STATE && !strncmp(global->name, param->name, n) &&
+              global->name[n] == '.' && !strchr(global->name + n + 1, '.');
+  return ours ? global : NULL;
+}
+
+/* States that the update of the parameter does not read itself, such as a moving average of it. A
+   state that only other entries read, such as those of frozen steps of 1-bit Adam, is none. */
+static void add_states(GroupSlice *slice) {
   for (OpId i = 0; i < slice->f->ops.n; i++) {
-    const Op *op = &slice->f->ops.at[i];
-    const Global *global = op->code == OP_load ? op->global : NULL;
-    bool ours = global && global->kind == GLOBAL_STATE && !strncmp(global->name, param->name, n) &&
-                global->name[n] == '.' && !strchr(global->name + n + 1, '.'),
-         read = false;
-    for (uint32_t k = 0; k < slice->nstates; k++) read |= slice->member.state[k] == global;
-    need(slice, !ours || read, "its update is not element by element");
+    Global *global = own_state(slice, &slice->f->ops.at[i]);
+    need(slice, !global || add_state(slice, global), "its update is not element by element");
   }
 }
 
@@ -430,7 +433,7 @@ bool slice_read_update(GroupSlice *slice) {
   const Op *store = zero_store_of(slice->f, slice->member.param);
   must(store, "zero: no update stores @%s", slice->member.param->name);
   if (slice->gradient == NO_VALUE) slice->gradient = gate_of(slice, store->in[0]);
-  read_value(slice, store->in[0]);
+  read_value(slice, store->in[0]), add_states(slice);
   for (uint32_t i = 0; !slice->why && i < slice->nstates; i++) {
     const Op *kept = zero_store_of(slice->f, slice->member.state[i]);
     need(slice, kept && slice->member.state[i]->type.rank == slice->member.param->type.rank,
@@ -438,7 +441,7 @@ bool slice_read_update(GroupSlice *slice) {
     if (!slice->why) read_value(slice, kept->in[0]);
   }
   need(slice, slice->member.leaf != NO_VALUE, "its update reads no gradient");
-  find_part(slice), check_states(slice);
+  find_part(slice);
   return !slice->why;
 }
 

@@ -11,6 +11,7 @@ typedef struct Progress { /* the state of a run: everything that the next step d
   double loss, valid_loss; /* NaN: not known */
   uint64_t data;           /* what is read (rt_data_identity); 0: not known */
   char optimizer[32];
+  bool averages;  /* to read: moving averages in place of parameters */
   char *settings; /* of the run that was read (run_settings.h); NULL: not known */
 } Progress;
 

@@ -204,15 +204,15 @@ static bool place_of(const OpenCheckpoint *checkpoint, const SafeTensor *tensor,
       f, "resume with the executable that wrote it, or start with --init and a weights file");
 }
 
-enum { ALL_KINDS = 1 << RT_PARAM | 1 << RT_STATE };
+enum { ALL_KINDS = 1 << RT_PARAM | 1 << RT_STATE, OF_AVERAGES = 1 << 16 };
 
 typedef struct RestoreFilling { /* one tensor, from all files */
   const OpenCheckpoint *o;
   int nfiles;
   const Device *d;
   const rt_tensor *t;
-  bool fill;
-  Piece *seen; /* pieces found so far */
+  bool fill, averages; /* averages: NAME.ema in place of each trained parameter */
+  Piece *seen;         /* pieces found so far */
   int nseen, room;
   int64_t have;
   const rt_tensor *rounded; /* the first that the files hold in another type of 16 bits */
@@ -237,13 +237,19 @@ static bool take(RestoreFilling *filling, const OpenCheckpoint *checkpoint,
   return true;
 }
 
+static const char *average_of(const RestoreFilling *filling) {
+  return filling->averages && filling->t->kind == RT_PARAM && !filling->t->frozen ? ".ema" : "";
+}
+
 /* NAME, or NAME:0, NAME:1, .. */
 static bool take_all(RestoreFilling *filling, const OpenCheckpoint *checkpoint, Fault *f) {
-  char name[RT_NAME + 16];
-  const SafeTensor *tensor = rt_safe_find(&checkpoint->file, filling->t->name);
+  char name[RT_NAME + 24];
+  const char *more = average_of(filling);
+  snprintf(name, sizeof name, "%s%s", filling->t->name, more);
+  const SafeTensor *tensor = rt_safe_find(&checkpoint->file, name);
   if (tensor) return take(filling, checkpoint, tensor, f);
   for (int k = 0;; k++) {
-    snprintf(name, sizeof name, "%s:%d", filling->t->name, k);
+    snprintf(name, sizeof name, "%s%s:%d", filling->t->name, more, k);
     if (!(tensor = rt_safe_find(&checkpoint->file, name))) return true;
     if (!take(filling, checkpoint, tensor, f)) return false;
   }
@@ -258,6 +264,10 @@ static bool tensor_from(RestoreFilling *filling, Fault *f) {
   if (filling->have == rt_whole_count(filling->d->program, filling->t)) return true;
   rt_fault(f, 503, filling->have ? "%s is incomplete" : "%s is not in the checkpoint",
            filling->t->name);
+  if (*average_of(filling)) {
+    rt_fault(f, 503, "the checkpoint has no average of %s", filling->t->name);
+    return rt_help(f, "`ema 0.999` in the train block of the run keeps averages");
+  }
   if (filling->t->kind == RT_STATE)
     return rt_help(f, "a state of another `optim`, `delay` or `precision` than that run had; "
                       "with --init a run starts from its parameters");
@@ -278,12 +288,13 @@ static bool lacks_adapters(const OpenCheckpoint *checkpoint, int n, const Device
           rt_safe_find(&checkpoint[k].file, first))
         return false;
   }
-  return kinds != ALL_KINDS;
+  return (kinds & ALL_KINDS) != ALL_KINDS;
 }
 
 static bool load_tensors(const OpenCheckpoint *checkpoint, int n, const Device *d, unsigned kinds,
                          bool fill, Fault *f) {
-  RestoreFilling filling = {.o = checkpoint, .nfiles = n, .d = d, .fill = fill};
+  RestoreFilling filling = {
+      .o = checkpoint, .nfiles = n, .d = d, .fill = fill, .averages = kinds & OF_AVERAGES};
   bool ok = true, base = lacks_adapters(checkpoint, n, d, kinds);
   for (int i = 0; ok && i < d->program->ntensors; i++) {
     filling.t = &d->program->tensors[i];
@@ -348,6 +359,7 @@ static void tell_other(const char *folder, const State *state, const Device *d) 
 static bool load(const char *folder, const Device *d, unsigned kinds, Progress *progress,
                  Fault *f) {
   State state;
+  if (progress->averages) kinds |= OF_AVERAGES;
   bool ok = rt_comm_all(d->comm, "read a checkpoint", open_state(folder, &state, f), f) &&
             load_files(folder, &state, d, kinds, f);
   if (ok && !of_this_executable(&state, d) && rt_comm_rank(d->comm) == 0)
@@ -400,7 +412,7 @@ bool rt_is_checkpoint(const char *folder) {
 }
 
 bool rt_checkpoint_parameters(const char *from, const Device *d, Fault *f) {
-  Progress of_its_run;
+  Progress of_its_run = {0};
   unsigned kinds = 1 << RT_PARAM;
   bool ok = rt_is_checkpoint(from) ? load(from, d, kinds, &of_its_run, f)
                                    : load_newest(from, d, kinds, &of_its_run, f);

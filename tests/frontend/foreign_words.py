@@ -150,7 +150,7 @@ REQUESTS = [
     ('data', '"a.txt" format = parquet', 'parquet', 'shardc data tokenize'),
     ('data', '"a.txt" task = sft(a -> b)', 'sft', 'ignore = -100'),
     ('data', 'columns("x" = "a.npy")', '"x"', 'without quotes'),
-    ('batch', '4 warmup = 100', 'warmup', 'grows'), ('train', 'ema 0.999', 'ema', 'moving average'),
+    ('batch', '4 warmup = 100', 'warmup', 'grows'), ('train', 'ema_decay 0.999', 'ema_decay', 'ema 0.999'),
     ('train', 'save best = on', 'best', 'save every'),
     ('train', 'lr cosine restarts = 3', 'restarts', 'half of a cosine'),
     ('train', 'lr wsd decay = 20% shape = sqrt', 'shape', 'straight line'),

@@ -32,6 +32,7 @@ MISSING = {
     'TRAIN optim.muon.states optim.muon.states=f32 optim.muon.states=bf16': MUON,
     'TRAIN optim=lion optim.lion.lr optim.lion.betas optim.lion.weight_decay': LION,
     'TRAIN optim.lion.states optim.lion.states=f32 optim.lion.states=bf16': LION,
+    'TRAIN ema': 'a state of each parameter: tests/run/optimizers.py, also exactly under plans',
     'TRAIN lora lora.alpha lora.of': 'adapters change the model: tests/run/lora.py',
     'TRAIN optim.of': 'tests/reference/bert_groups.shard; random plans of tests/ranks',
     'PLAN offload=auto': 'judged by a machine with GPUs: auto.py, tests/run/offload_auto.py',

@@ -1,11 +1,11 @@
 """Optimizers against golden rows: p of 0.5 sin(0.37 i + 0.1), [4, 6], three steps with the gradients
 0.1 sin(0.37 i + 1 + t). The norms of p after each step and its first row are those of Lion (arXiv 2302.06675, algorithm
-2). And each rule under plans of every zero stage, with tensor and pipeline parallelism: the programs of all ranks
-compute the model, exactly.
+2). And each rule, and moving averages of the parameters (`ema`), under plans of every zero stage, with tensor and
+pipeline parallelism and offload: the programs of all ranks compute the model, exactly.
 
     optimizers.py SHARDC
 """
-import array, itertools, json, math, os, sys
+import array, itertools, json, math, os, re, sys
 from common import check, run, tensors, read, workdir
 
 SHARDC, WORK = os.path.abspath(sys.argv[1]), workdir()
@@ -35,6 +35,9 @@ def numbers(step, name):
 
 
 def floats(name, values): array.array('f', values).tofile(open(name, 'wb'))
+
+
+def floats_of(path): return {k: list(array.array('f', v)) for k, v in tensors(read(path)).items() if len(v) % 4 == 0}
 
 
 def start(values):
@@ -70,7 +73,9 @@ train t for Small {
 }
 plan p for Small { mesh data = 2, %s; place Batch -> data; zero %d over data; micro 1 }
 '''
-RULES = ['optim lion lr = 1e-3 weight_decay = 0.1', 'optim lion states = bf16',
+RULES = ['ema 0.9\n  optim muon of layers.*.mlp, layers.*.attn\n  optim adamw', 'ema 0.9\n  optim sgd lr = 0.1',
+         'ema 0.9\n  delay after = 1\n  optim adamw',
+         'optim lion lr = 1e-3 weight_decay = 0.1', 'optim lion states = bf16',
          'optim adamw\n  optim lion lr = 1e-3 of layers.*.mlp']
 MESHES = ['tensor = 2; place Kv, Mlp, Vocab -> tensor else Seq', 'pipe = 2; place Layers -> pipe; pipeline gpipe']
 
@@ -81,6 +86,56 @@ def plans():
         run(SHARDC, 'equal', 'l.shard', '--model', 'Small', '--plan', 'p')
 
 
-for case in golden, plans:
+def averages():
+    """The state is a mean of the parameters of all steps; `export --ema` and `eval --ema` read it, from any ranks."""
+    open('e.shard', 'w').write(LLAMA % ('ema 0.9\n  optim adamw', 'tensor = 2; place Kv, Mlp, Vocab -> tensor', 3))
+    text = open('e.shard').read().replace('steps 4', 'steps 4\n  save every = 1 keep = 9')
+    open('e.shard', 'w').write(text)
+    open('x.txt', 'w').write('Averages of weights. ' * 99)
+    run(SHARDC, 'compile', 'e.shard', '--model', 'Small', '-o', 'one', '--quick')
+    run(SHARDC, 'compile', 'e.shard', '--model', 'Small', '--plan', 'p', '-o', 'four', '--quick')
+    run('./one', 'train', '--out', 'r1', '--steps', '2'), run('./one', 'train', '--out', 'r1', '--resume')
+    step = [floats_of(f'r1/step-{t:06d}/rank-00000.safetensors') for t in range(1, 5)]
+    names = [k for k in step[0] if k + '.ema' in step[0]]
+    check(len(names) == 12, f'averages of {names}')
+    for k in names:
+        want = step[0][k]
+        for t in range(1, 4): want = [0.9 * a + 0.1 * b for a, b in zip(want, step[t][k])]
+        check(max(abs(a - b) for a, b in zip(want, step[3][k + '.ema'])) < 1e-6, f'average of {k}')
+    run('./one', 'export', '--resume=r1', '--ema', '--out', 'x1'), run('./one', 'export', '--resume=r1', '--out', 'x0')
+    run(SHARDC, 'run', './four', '-n', '4', '--', 'train', '--out', 'r4')
+    run('./one', 'export', '--resume=r4', '--ema', '--out', 'x4')
+    a, b, raw = (floats_of(f'x{i}/model.safetensors') for i in (1, 4, 0))
+    check(a['model.norm.weight'] == step[3]['norm.gain.ema'] != raw['model.norm.weight'], 'export --ema')
+    check(max(abs(x - y) for k in a for x, y in zip(a[k], b[k])) < 1e-4, 'averages of four ranks')
+    ema, same, other = (re.search(r'loss ([0-9.]+)', ''.join(run('./one', 'eval', *w, '--valid', 'x.txt'))).group(1)
+                        for w in (('--resume=r1', '--ema'), ('--init', 'x1'), ('--init', 'x0')))
+    check(ema == same != other, f'eval --ema: {ema}, {same}, not {other}')
+    open('p.shard', 'w').write(text.replace('ema 0.9\n', ''))
+    run(SHARDC, 'compile', 'p.shard', '--model', 'Small', '-o', 'plain', '--quick')
+    run('./plain', 'train', '--out', 'rp')
+    check('has no average of' in run('./plain', 'export', '--resume=rp', '--ema', '--out', 'xp', expect=4)[1], 'no')
+    check('--ema reads' in run('./one', 'export', '--init', 'x0', '--ema', '--out', 'xp', expect=2)[1], '--init')
+
+
+GPUS = '''machine gpus {
+  node gpus = 2 arch = sm_80 memory = 40GB bf16 = 312TFLOPS hbm = 1555GB/s
+  host memory = 100GB cores = 8 pcie = 25GB/s
+  link intra = 300GB/s
+}
+'''
+OFFLOADS = [(2, 'offload optimizer -> host'), (2, 'offload optimizer, grads -> host'), (3, 'offload params -> host')]
+
+
+def offloads():
+    """Averages are states of groups of zero: they are sharded, and go to the host with the other states."""
+    for zero, line in OFFLOADS:
+        text = LLAMA % ('ema 0.9\n  optim adamw', f'pipe = 1; on gpus; {line}', zero)
+        open('o.shard', 'w').write(text.replace('clip 1\n', '').replace(', pipe = 1', '') + GPUS)
+        said = run(SHARDC, 'equal', 'o.shard', '--model', 'Small', '--plan', 'p')
+        check('W0703' not in said[1] and '2 ranks' in said[0], f'{line}: {said}')
+
+
+for case in golden, averages, plans, offloads:
     case()
     print(case.__name__, 'good', flush=True)

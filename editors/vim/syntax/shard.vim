@@ -10,7 +10,7 @@ syn keyword shardPart for of like pad as with
 syn keyword shardWord none all causal on off inf pi
 syn keyword shardLayer Linear LayerNorm RMSNorm
 syn match shardFunction /\<\(abs\|exp\|log\|log1p\|sqrt\|rsqrt\|sin\|cos\|tanh\|sigmoid\|erf\|sign\|floor\|ceil\|min\|max\|not\|where\|float\|stop_gradient\|rand\|sum\|argmax\|cumsum\|dot\|outer\|expand\|rename\|split\|merge\|unstack\|concat\|slice\|pad\|shift\|iota\|one_hot\|scatter_add\|top\|route\|attention\|rope\|cross_entropy\|normal\|truncated_normal\|uniform\|sliding\|padding\|same\|blocks\|window\|global\|random\|fixed\|variable\|strided\|dilated\|table\|per_head\|bigbird\|longformer\|relu\|silu\|gelu\|gelu_tanh\|softplus\|clamp\|dropout\|mean\|var\|logsumexp\|softmax\|log_softmax\|nll\|mse\|bce\|load_balance\)\>\ze\s*\([[(]\|$\)/
-syn match shardSetting /\(^\|[{;]\)\s*\zs\(size\|batch\|steps\|data\|optim\|lora\|lr\|clip\|delay\|eval\|save\|seed\|on_nan\|on\|mesh\|place\|micro\|pipeline\|zero\|recompute\|offload\|precision\|deterministic\|node\|host\|link\|reached\|prefix\|ignore\|config\)\>\.\@!/ contained
+syn match shardSetting /\(^\|[{;]\)\s*\zs\(size\|batch\|steps\|data\|optim\|ema\|lora\|lr\|clip\|delay\|eval\|save\|seed\|on_nan\|on\|mesh\|place\|micro\|pipeline\|zero\|recompute\|offload\|precision\|deterministic\|node\|host\|link\|reached\|prefix\|ignore\|config\)\>\.\@!/ contained
 syn region shardSettings matchgroup=shardItem start=/\<\(extern\|train\|plan\|machine\|weights\)\>\ze[^{]*{/ end=/}/ contains=shardSetting,shardComment,shardString,shardNumber,shardWord,shardOperator
 syn match shardAttribute /@\w\+/
 syn match shardOperator /|>\|->\|<-\|[<>=!]=\|[-+*\/^|&<>=~]/

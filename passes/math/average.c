@@ -1,0 +1,33 @@
+/* Setting train.ema: a moving average of each parameter that the step updates, a state NAME.ema in
+   f32: average = decay average + (1 - decay) w with the new w. The first update copies w, which the
+   state ema.begun tells, so an average never has a part of initial values; steps that are left out
+   leave it as it is. The executable reads averages in place of parameters with --ema. Must not:
+   change what the step computes otherwise. */
+#include "ir/plan/module_settings.h"
+#include "update.h"
+
+/* The value that the step stores to it. */
+static ValueId stored_value(const Fn *f, const Global *global) {
+  for (uint32_t i = f->ops.n; i-- > 0;)
+    if (f->ops.at[i].code == OP_store && f->ops.at[i].global == global) return f->ops.at[i].in[0];
+  return NO_VALUE;
+}
+
+void update_averages(Update *u, const ValueId *gradient) {
+  Module *m = u->m;
+  if (!module_said(m, "train.ema")) return;
+  Global *begun = update_state(m, "ema.begun", type_scalar(ELEM_f32));
+  u->loc = (Loc){0};
+  ValueId kept = times(u, ir_load(m, u->f, begun, u->loc), module_amount(m, "train.ema"));
+  ValueId rest = bin(u, OP_sub, num(u, 1), kept);
+  for (uint32_t i = 0; i < u->globals; i++) {
+    Global *global = m->globals.at[i];
+    ValueId w = gradient[i] == NO_VALUE ? NO_VALUE : stored_value(u->f, global);
+    if (w == NO_VALUE) continue;
+    u->loc = global->loc;
+    Global *average = state(u, global, "ema");
+    ValueId before = bin(u, OP_mul, ir_load(m, u->f, average, u->loc), kept);
+    put(u, average, bin(u, OP_add, before, bin(u, OP_mul, w, rest)));
+  }
+  put(u, begun, num(u, 1));
+}
