@@ -1,4 +1,4 @@
-"""Tiny Mixtral and Qwen3-MoE against transformers 5.24 (PyTorch 2.15): the losses of five steps of AdamW.
+"""Tiny Mixtral, Qwen3-MoE and DeepSeek-V3 against transformers 5.24 (PyTorch 2.15): the losses of five steps of AdamW.
 
     python3 routed.py SHARDC WORK
 
@@ -8,6 +8,9 @@ relative error <= 1e-6 on one rank, 2e-6 under the plans of the file, as process
 import array, json, math, os, re, shutil, struct, subprocess, sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+LATENT = [('attn', p) for p in ('q_a', 'q_norm.gain', 'q_b', 'kv_a', 'kv_norm.gain', 'kv_b', 'o')]
+DENSE = [('dense', p) for p in ('gate', 'up', 'down')]
+ROUTED = [('moe', p) for p in ('w_in', 'w_out', 'router', 'shared.gate', 'shared.up', 'shared.down')]
 MODELS = {
     'routed_qwen3': (['embed', *['layers.%d.' + p for p in (
         'attn.wq', 'attn.wk', 'attn.wv', 'attn.wo', 'attn.q_norm.gain', 'attn.k_norm.gain', 'moe.w_in', 'moe.w_out',
@@ -17,6 +20,10 @@ MODELS = {
         ('attn', 'wq'), ('attn', 'wk'), ('attn', 'wv'), ('attn', 'wo'), ('router', 'w'), ('moe', 'w_in'),
         ('moe', 'w_out'), ('norm1', 'gain'), ('norm2', 'gain'))], 'norm.gain', 'lm_head'],
         [4.798556, 4.321512, 3.982684, 3.849573, 3.74989]),
+    'routed_deepseek': (['embed'] + [f'{a}_{i}.{p}'.replace('dense_0', 'dense').replace('moe_1', 'moe') for i in (0, 1)
+                                     for a, p in [*LATENT, *(DENSE, ROUTED)[i], ('norm1', 'gain'), ('norm2', 'gain')]]
+        + ['norm.gain', 'lm_head'],
+        [4.006541, 3.760579, 3.563233, 3.406843, 3.376359]),
 }
 LAYERS, TOKENS, BATCH, SEQ = 2, 61, 2, 16
 ENV = dict(os.environ, SHARDC_PATH=f'{HERE}/../../examples')
