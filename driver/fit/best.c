@@ -6,17 +6,15 @@
 
 typedef struct Node { /* a plan that is neither compiled nor dropped */
   double bound, guess;
-  uint32_t plan;
+  uint32_t number; /* in the order of the space */
+  SpacePlan plan;
 } Node;
 
-typedef struct Heap {
-  Node *at;
-  uint32_t n;
-} Heap;
+typedef VEC(Node) Heap;
 
 static bool before(const Node *a, const Node *b) {
   if (a->bound != b->bound) return a->bound < b->bound;
-  return a->guess != b->guess ? a->guess < b->guess : a->plan < b->plan;
+  return a->guess != b->guess ? a->guess < b->guess : a->number < b->number;
 }
 
 static void sink(Heap *heap, uint32_t i) {
@@ -34,44 +32,60 @@ static void drop_first(Heap *heap) {
 }
 
 double best_value(const BestPlans *best, const Cost *cost) {
-  return best->wanted.memory ? (double)budget_all(&cost->need) : cost->seconds;
+  return best->wanted.memory ? (double)budget_all(&cost->need) : cost->forecast.seconds;
 }
 
-static Node node_of(const BestPlans *best, uint32_t i, Bound *bound) {
-  *bound = bound_of(&best->bounds, &best->space.plans.at[i]);
+static Node node_of(const BestPlans *best, const SpacePlan *plan, uint32_t number, Bound *bound) {
+  *bound = bound_of(&best->bounds, plan);
   double value = best->wanted.memory ? bound->bytes : bound->seconds;
-  return (Node){value, best->wanted.memory ? bound->seconds : bound->guess, i};
+  return (Node){value, best->wanted.memory ? bound->seconds : bound->guess, number, *plan};
 }
 
-/* Plans whose bound in bytes fits. */
-static Heap heap_of(BestPlans *best) {
-  uint32_t n = best->space.plans.n;
-  Heap heap = {ARENA_ARRAY(best->space.o->c->arena, Node, n + 1), 0};
-  best->least = INFINITY;
-  for (uint32_t i = 0; i < n; i++) {
-    Bound bound;
-    Node node = node_of(best, i, &bound);
-    if (bound.bytes < best->least) best->least = bound.bytes;
-    if (best->wanted.all || bound.bytes <= (double)best->search.device) heap.at[heap.n++] = node;
-    else best->large++;
-  }
-  for (uint32_t i = heap.n / 2 + 1; i-- > 0;) sink(&heap, i);
-  return heap;
+static bool fits_surely(const BestPlans *best, double bytes) {
+  return bytes <= 0.7 * (double)best->search.device;
 }
 
-static void compile(BestPlans *best, uint32_t i) {
-  FoundPlan one = {.plan = best->space.plans.at[i]};
+/* ---- first plans ---- */
+
+enum { MOST_FIRST = 24, MOST_COMPILED_FIRST = 4, FIRST_THAT_FIT = 2 };
+
+typedef struct
+    FirstPlans { /* those that promise most, the best one first; all promise differently */
+  const BestPlans *best;
+  uint32_t n, seen;
+  Node at[MOST_FIRST];
+} FirstPlans;
+
+static void keep_first(FirstPlans *first, const Node *node) {
+  uint32_t at = first->n;
+  while (at && node->guess < first->at[at - 1].guess) at--;
+  if (at == MOST_FIRST || (at && first->at[at - 1].guess == node->guess)) return;
+  if (first->n < MOST_FIRST) first->n++;
+  memmove(&first->at[at + 1], &first->at[at], (first->n - at - 1) * sizeof *first->at);
+  first->at[at] = *node;
+}
+
+static void visit_first(void *visitor, const SpacePlan *plan) {
+  FirstPlans *first = visitor;
+  Bound bound;
+  Node node = node_of(first->best, plan, first->seen++, &bound);
+  if (fits_surely(first->best, bound.bytes)) keep_first(first, &node);
+}
+
+static void compile(BestPlans *best, const SpacePlan *plan) {
+  Arena *arena = best->space.o->c->arena;
+  FoundPlan one = {.plan = *plan};
   Try try = search_try(&best->search, space_change(&best->space, &one.plan));
   one.cost = try.cost, one.bound = bound_of(&best->bounds, &one.plan);
   one.outcome = !try.made                          ? PLAN_REFUSED
                 : search_fits(&best->search, &try) ? PLAN_FITS
                                                    : PLAN_LARGE;
-  if (one.outcome == PLAN_FITS && !best->wanted.memory && one.cost.seconds <= 0)
+  if (one.outcome == PLAN_FITS && !best->wanted.memory && one.cost.forecast.seconds <= 0)
     one.outcome = PLAN_REFUSED;
+  vec_push(arena, best->done, *plan);
   best->refused += one.outcome == PLAN_REFUSED, best->large += one.outcome == PLAN_LARGE;
   best->fitting += one.outcome == PLAN_FITS;
-  if (one.outcome == PLAN_FITS || best->wanted.all)
-    vec_push(best->space.o->c->arena, best->found, one);
+  if (one.outcome == PLAN_FITS || best->wanted.all) vec_push(arena, best->found, one);
 }
 
 static double found_value(const BestPlans *best) {
@@ -98,47 +112,94 @@ static void sort_found(BestPlans *best) {
     }
 }
 
-/* A first plan that fits, so that bounds have something to be compared with: of those that surely
-   need little memory the ones that promise most. */
-static void compile_first(BestPlans *best, const Heap *heap) {
-  enum { MOST_FIRST = 8 };
-  double least = -1;
-  for (int k = 0; k < MOST_FIRST && best->fitting < 2; k++) {
-    const Node *first = NULL;
-    for (uint32_t i = 0; i < heap->n; i++) {
-      const Node *node = &heap->at[i];
-      Bound bound = bound_of(&best->bounds, &best->space.plans.at[node->plan]);
-      if (bound.bytes > 0.7 * (double)best->search.device || node->guess <= least) continue;
-      if (!first || node->guess < first->guess) first = node;
+static bool is_done(const BestPlans *best, const SpacePlan *plan) {
+  for (uint32_t i = 0; i < best->done.n; i++)
+    if (!memcmp(&best->done.at[i], plan, sizeof *plan)) return true;
+  return false;
+}
+
+/* Plans that fit, so that bounds have something to be compared with. Those that promise most are
+   looked at more closely before they are compiled. */
+static void compile_first(BestPlans *best) {
+  FirstPlans *first = ARENA_NEW(best->space.o->c->arena, FirstPlans);
+  first->best = best;
+  space_list(&best->space, visit_first, first);
+  for (uint32_t tried = 0; first->n && tried < MOST_COMPILED_FIRST;) {
+    Node node = first->at[0];
+    Bound bound;
+    memmove(first->at, first->at + 1, --first->n * sizeof *first->at);
+    if (bounds_refine(&best->bounds, &node.plan)) {
+      node = node_of(best, &node.plan, node.number, &bound);
+      if (fits_surely(best, bound.bytes)) keep_first(first, &node);
+    } else {
+      compile(best, &node.plan), tried++;
+      if (best->fitting == FIRST_THAT_FIT) return;
     }
-    if (!first) return;
-    least = first->guess;
-    compile(best, first->plan);
   }
 }
 
-bool best_find(BestPlans *best) {
-  if (!bounds_open(&best->space, &best->search, &best->bounds)) return false;
-  Heap heap = heap_of(best);
-  if (!best->wanted.all) compile_first(best, &heap);
-  double value = found_value(best);
-  for (uint32_t compiled = 0; heap.n;) {
-    Bound bound;
-    Node first = heap.at[0], now;
-    if (!best->wanted.all && first.bound >= value / (1 + best->wanted.gap)) break;
-    if (compiled == best->wanted.most && !best->wanted.all) break;
-    bounds_refine(&best->bounds, &best->space.plans.at[first.plan]);
-    now = node_of(best, first.plan, &bound);
-    if (!best->wanted.all && bound.bytes > (double)best->search.device) {
-      best->large++, drop_first(&heap);
-    } else if (!best->wanted.all && before(&first, &now)) {
-      heap.at[0] = now, sink(&heap, 0);
-    } else {
-      drop_first(&heap), compiled++;
-      compile(best, first.plan), value = found_value(best);
-    }
+/* ---- all plans ---- */
+
+typedef struct Remaining { /* plans that may be better than those that are known */
+  BestPlans *best;
+  double limit; /* no plan whose bound is not below it */
+  Heap heap;
+} Remaining;
+
+static void visit(void *visitor, const SpacePlan *plan) {
+  Remaining *left = visitor;
+  BestPlans *best = left->best;
+  Bound bound;
+  Node node = node_of(best, plan, best->plans++, &bound);
+  best->least = fmin(best->least, bound.bytes);
+  if (!best->wanted.all && bound.bytes > (double)best->search.device) {
+    best->large++;
+    return;
   }
-  best->floor = heap.n ? heap.at[0].bound : INFINITY;
+  bool small = best->wanted.all || node.bound < left->limit;
+  if (small) vec_push(best->space.o->c->arena, left->heap, node);
+  else best->floor = fmin(best->floor, node.bound);
+}
+
+/* The limit of bounds of plans that are better by more than the gap. */
+static double limit_of(const BestPlans *best) { return found_value(best) / (1 + best->wanted.gap); }
+
+/* Compiles the plan with the least bound, unless that is no bound any more by what is known now, or
+   can be made sharper. */
+static bool judge_next(BestPlans *best, Heap *heap) {
+  Bound bound;
+  Node first = heap->at[0], now = node_of(best, &first.plan, first.number, &bound);
+  if (is_done(best, &first.plan)) return drop_first(heap), false;
+  if (bound.bytes > (double)best->search.device) return best->large++, drop_first(heap), false;
+  if (before(&first, &now)) return heap->at[0] = now, sink(heap, 0), false;
+  if (bounds_refine(&best->bounds, &first.plan)) return false;
+  return drop_first(heap), compile(best, &first.plan), true;
+}
+
+static void search(BestPlans *best, Heap *heap) {
+  double limit = limit_of(best);
+  for (uint32_t compiled = 0; heap->n && compiled < best->wanted.most;) {
+    if (heap->at[0].bound >= limit) return;
+    if (judge_next(best, heap)) compiled++, limit = limit_of(best);
+  }
+}
+
+static void compile_all(BestPlans *best, const Heap *heap) {
+  for (uint32_t i = 0; i < heap->n; i++)
+    bounds_refine(&best->bounds, &heap->at[i].plan), compile(best, &heap->at[i].plan);
+}
+
+bool best_find(BestPlans *best) {
+  best->search.forecasts = true;
+  if (!bounds_open(&best->space, &best->search, &best->bounds)) return false;
+  if (!best->wanted.all) compile_first(best);
+  Remaining left = {.best = best, .limit = limit_of(best)};
+  best->least = best->floor = INFINITY;
+  space_list(&best->space, visit, &left);
+  for (uint32_t i = left.heap.n / 2 + 1; i-- > 0;) sink(&left.heap, i);
+  if (best->wanted.all) compile_all(best, &left.heap), left.heap.n = 0;
+  else search(best, &left.heap);
+  if (left.heap.n) best->floor = fmin(best->floor, left.heap.at[0].bound);
   sort_found(best);
   return true;
 }

@@ -18,7 +18,7 @@ typedef struct FoundPlan { /* a plan that was compiled */
 typedef VEC(FoundPlan) FoundPlans;
 
 typedef struct BestWanted {
-  bool memory;   /* the fewest bytes; else the shortest step */
+  bool memory;   /* the fewest bytes; else the shortest step, by its forecast */
   bool all;      /* compile every plan */
   double gap;    /* 0.02: what the best one may miss */
   uint32_t most; /* plans compiled */
@@ -29,6 +29,8 @@ typedef struct BestPlans {
   ChangeSearch search;
   PlanBounds bounds;
   BestWanted wanted;
+  VEC(SpacePlan) done;              /* compiled */
+  uint32_t plans;                   /* of the space */
   FoundPlans found;                 /* those that were compiled, the best first */
   uint32_t fitting, refused, large; /* of these; `large` by their bounds as well */
   double floor; /* the least bound of a plan left uncompiled that may fit; INFINITY: none is */

@@ -1,11 +1,12 @@
 /* Lower bounds of plans (bound.h). Must not: judge. */
 #include "bound.h"
 #include "fit.h"
+#include "ir/cost/count.h"
+#include "ir/cost/forecast.h"
 #include "ir/plan/module_settings.h"
 #include "ir/support/num.h"
 
 static const double SLACK = 0.998; /* what rounding and sharing of buffers may save */
-enum { UPDATE_FLOP = 40 };         /* of a parameter, at most */
 
 /* ---- small programs ---- */
 
@@ -19,45 +20,82 @@ static SpacePlan copy_of(const SpacePlan *plan) {
   return copy;
 }
 
-static bool measure(PlanBounds *bounds, const SpacePlan *copy, int layers, int batch, Cost *out) {
+static Change change_of(const PlanBounds *bounds, const SpacePlan *copy, int layers, int batch) {
   const PlanSpace *space = bounds->space;
   Arena *arena = space->o->c->arena;
-  Change change = space_change(space, copy);
-  change = change_with(arena, change, "train.batch", "%d", batch);
-  if (layers && *space->layers)
-    change = change_with(arena, change, arena_printf(arena, "dim.%s", space->layers), "%d", layers);
-  Try one = search_try(bounds->search, change);
-  bounds->compiled++, *out = one.cost;
-  return one.made;
+  Change change = change_with(arena, space_change(space, copy), "train.batch", "%d", batch);
+  if (!layers || !*space->layers) return change;
+  return change_with(arena, change, arena_printf(arena, "dim.%s", space->layers), "%d", layers);
 }
 
-/* `wide` has a layer more, `long_` a micro-batch more, `most` both. */
+/* Two layers and three, in a step of two micro-batches. */
+static bool measure_layers(PlanBounds *bounds, const SpacePlan *copy, Cost *small, Cost *wide) {
+  int batch = 2 * copy->at[FIELD_MICRO];
+  Try two = search_try(&bounds->search, change_of(bounds, copy, 2, batch)), three = two;
+  bounds->compiled++, *small = two.cost;
+  if (two.made && *bounds->space->layers)
+    three = search_try(&bounds->search, change_of(bounds, copy, 3, batch)), bounds->compiled++;
+  *wide = three.cost;
+  return two.made && three.made;
+}
+
+/* Of one sample. */
+static LayerCost cost_between(const Cost *small, const Cost *wide, double micro) {
+  LayerCost cost = {.computes = (wide->micro.computes - small->micro.computes) / micro,
+                    .waits = (wide->micro.waits - small->micro.waits) / micro,
+                    .least = (wide->micro.least - small->micro.least) / micro,
+                    .saved = (double)(wide->need.saved - small->need.saved) / micro};
+  cost.outside = small->micro.computes / micro - 2 * cost.computes;
+  return cost;
+}
+
+/* On one rank, with all samples of the batch in a micro-batch: in smaller ones and on more ranks a
+   sample takes no less. */
 static bool measure_whole(PlanBounds *bounds, int keep, LayerCost *out) {
   SpacePlan one = {.at = {1, 1, 1, 1, 1}};
-  Cost small, wide, longer, most, pairs;
+  Cost small, wide;
+  int micro = bounds->space->batch > 1 ? (int)bounds->space->batch : 2;
   one.at[FIELD_MICRO] = 1, one.at[FIELD_RECOMPUTE] = keep;
-  one.at[FIELD_OVERLAP] = 0;
-  if (!measure(bounds, &one, 2, 2, &small) || !measure(bounds, &one, 2, 3, &longer)) return false;
-  *out = (LayerCost){.outside = longer.computes - small.computes};
-  one.at[FIELD_MICRO] = 2;
-  if (!measure(bounds, &one, 2, 4, &pairs)) return false;
-  one.at[FIELD_MICRO] = 1;
-  out->working = (double)(pairs.need.working - small.need.working);
-  if (!*bounds->space->layers) return true;
-  if (!measure(bounds, &one, 3, 2, &wide) || !measure(bounds, &one, 3, 3, &most)) return false;
-  out->computes = most.computes - longer.computes - (wide.computes - small.computes);
-  out->saved = (double)(wide.need.saved - small.need.saved);
-  out->outside -= 2 * out->computes;
+  Try first = search_try(&bounds->search, change_of(bounds, &one, 2, 2));
+  one.at[FIELD_MICRO] = micro, bounds->compiled++;
+  if (!first.made || !measure_layers(bounds, &one, &small, &wide)) return false;
+  *out = cost_between(&small, &wide, micro);
+  out->computes = out->least, out->waits = 0;
+  out->outside = small.micro.least / micro - 2 * out->least;
+  out->working = (double)(small.need.working - first.cost.need.working) / (micro - 1);
   bounds->of_layers = (double)(wide.need.weights - small.need.weights);
   return true;
 }
 
-bool bounds_open(const PlanSpace *space, const ChangeSearch *search, PlanBounds *out) {
+/* The machine of forecasts. */
+static void find_machine(PlanBounds *bounds, const Programs *programs) {
+  Forecast forecast = plan_forecast(programs->at, programs->n, ir_main_entry(programs->at[0]));
+  Arch *reach = ARENA_NEW(bounds->space->o->c->arena, Arch);
+  bounds->machine = bounds->space->machine;
+  if (!forecast.known) return;
+  *reach = *forecast.machine.reach;
+  bounds->machine = forecast.machine, bounds->machine.reach = reach;
+}
+
+/* The whole model on one rank. */
+static bool measure_all(PlanBounds *bounds, Cost *out) {
   SpacePlan one = {.at = {1, 1, 1, 1, 1}};
-  Cost all;
-  *out = (PlanBounds){.space = space, .search = search};
+  Programs programs;
+  Ctx *c;
   one.at[FIELD_MICRO] = 1;
-  if (!measure(out, &one, 0, 2, &all)) return false;
+  Change change = change_of(bounds, &one, 0, 2);
+  bounds->compiled++;
+  if (!change_programs(bounds->search.o, &change, &c, &programs)) return false;
+  *out = search_cost(&bounds->search, &programs), find_machine(bounds, &programs);
+  ctx_free(c);
+  return true;
+}
+
+bool bounds_open(const PlanSpace *space, const ChangeSearch *search, PlanBounds *out) {
+  Cost all;
+  *out = (PlanBounds){.space = space, .search = *search};
+  out->search.forecasts = out->search.micros = true;
+  if (!measure_all(out, &all)) return false;
   double held = (double)all.need.weights;
   out->gradients = (double)all.need.gradients;
   for (uint32_t i = 0; i < space->m->globals.n; i++) {
@@ -104,42 +142,64 @@ static int largest_micro(const PlanBounds *bounds, const SpacePlan *plan) {
   int64_t most = bounds->space->batch * plan->at[FIELD_TENSOR] * plan->at[FIELD_CONTEXT] /
                  bounds->space->ranks;
   if (most < plan->at[FIELD_MICRO]) most = plan->at[FIELD_MICRO];
-  if (sample * (double)most > (double)bounds->search->device)
-    most = (int64_t)((double)bounds->search->device / sample);
+  if (sample * (double)most > (double)bounds->search.device)
+    most = (int64_t)((double)bounds->search.device / sample);
   return most > plan->at[FIELD_MICRO] ? (int)most : plan->at[FIELD_MICRO];
 }
 
-static bool measure_split(PlanBounds *bounds, const SpacePlan *plan, SplitCost *split) {
-  SpacePlan copy = copy_of(plan);
-  Cost small, wide;
-  int micro = split->micro;
-  copy.at[FIELD_OVERLAP] = bounds->space->machine.gpus, copy.at[FIELD_MICRO] = micro;
-  if (!measure(bounds, &copy, 2, 2 * micro, &small) || !measure(bounds, &copy, 3, 2 * micro, &wide))
-    return false;
-  double update = UPDATE_FLOP * bounds->of_layers / split->tensor / bounds->space->machine.flops;
-  split->cost.computes = (wide.computes - small.computes - update) / 2 / micro;
-  /* Two axes that do not fit into a node together: another order may have the faster links. */
-  bool crosses = split->tensor > 1 && split->context > 1 &&
-                 split->tensor * split->context > bounds->space->machine.in_node;
-  split->cost.waits = crosses ? 0 : (wide.waits - small.waits) / 2 / micro;
-  split->cost.saved = (double)(wide.need.saved - small.need.saved) / micro;
-  return true;
+/* Two axes that do not fit into a node together: another order may have the faster links. */
+static bool orders_matter(const PlanBounds *bounds, const SpacePlan *plan) {
+  const int32_t *at = plan->at;
+  return at[FIELD_TENSOR] > 1 && at[FIELD_CONTEXT] > 1 &&
+         at[FIELD_TENSOR] * at[FIELD_CONTEXT] > bounds->machine.in_node;
 }
 
-bool bounds_refine(PlanBounds *bounds, const SpacePlan *plan) {
-  const SplitCost *now = split_of(bounds, plan);
-  bool whole = plan->at[FIELD_TENSOR] * plan->at[FIELD_CONTEXT] == 1; /* that is known already */
-  /* Without latency a sample costs as much in any micro-batch. */
-  bool sharp = now && (now->micro == plan->at[FIELD_MICRO] || bounds->space->machine.latency <= 0);
-  if (whole || sharp || !*bounds->space->layers) return false;
+static void measure_split(PlanBounds *bounds, const SpacePlan *plan, int micro) {
+  SpacePlan copy = copy_of(plan);
   SplitCost split = {.tensor = plan->at[FIELD_TENSOR],
                      .context = plan->at[FIELD_CONTEXT],
                      .sequence = plan->at[FIELD_SEQUENCE],
                      .recompute = plan->at[FIELD_RECOMPUTE],
-                     .micro = now ? plan->at[FIELD_MICRO] : largest_micro(bounds, plan)};
-  split.known = measure_split(bounds, plan, &split);
+                     .micro = micro};
+  Cost small, wide;
+  copy.at[FIELD_OVERLAP] = bounds->space->machine.gpus, copy.at[FIELD_MICRO] = micro;
+  split.known = measure_layers(bounds, &copy, &small, &wide);
+  split.cost = cost_between(&small, &wide, micro);
+  if (orders_matter(bounds, plan)) split.cost.waits = 0;
   vec_push(bounds->space->o->c->arena, bounds->splits, split);
-  return split.known;
+}
+
+/* The plan with one of its two axes that split layers. */
+static SpacePlan with_one(const SpacePlan *plan, SpaceField left_out) {
+  SpacePlan one = *plan;
+  one.at[left_out] = 1;
+  if (left_out != FIELD_TENSOR) return one;
+  one.at[FIELD_SEQUENCE] = 0;
+  if (one.at[FIELD_RECOMPUTE] == KEEP_SPLIT) one.at[FIELD_RECOMPUTE] = KEEP_INPUT;
+  return one;
+}
+
+static bool refine_parent(PlanBounds *bounds, const SpacePlan *plan, SpaceField left_out) {
+  SpacePlan one = with_one(plan, left_out);
+  one.at[FIELD_MICRO] = 1;
+  if (split_of(bounds, &one)) return false;
+  return measure_split(bounds, &one, largest_micro(bounds, &one)), true;
+}
+
+bool bounds_refine(PlanBounds *bounds, const SpacePlan *plan) {
+  const SplitCost *now = split_of(bounds, plan);
+  const int32_t *at = plan->at;
+  bool whole = at[FIELD_TENSOR] * at[FIELD_CONTEXT] == 1; /* the bound knows it already */
+  bool forecast = bounds->machine.reach != NULL;
+  /* Without latency a sample costs as much in any micro-batch. */
+  bool sharp =
+      now && (now->micro == at[FIELD_MICRO] || (!forecast && bounds->machine.latency <= 0));
+  if ((whole && !forecast) || sharp || !*bounds->space->layers) return false;
+  bool both = at[FIELD_TENSOR] > 1 && at[FIELD_CONTEXT] > 1;
+  if (!now && both &&
+      (refine_parent(bounds, plan, FIELD_CONTEXT) || refine_parent(bounds, plan, FIELD_TENSOR)))
+    return true;
+  return measure_split(bounds, plan, now ? at[FIELD_MICRO] : largest_micro(bounds, plan)), true;
 }
 
 /* ---- a plan ---- */
@@ -155,6 +215,18 @@ static double stage_has(const PlanSpace *space, const SpacePlan *plan) {
   return (double)ceil_div(space->layer_count, plan->at[FIELD_PIPE]);
 }
 
+/* Messages over one of two axes that split layers, by a split over it alone: the other axis splits
+   their bytes, and their latency is that of a micro-batch. */
+static double waits_of(const PlanBounds *bounds, const SpacePlan *plan, SpaceField left_out) {
+  SpacePlan one = with_one(plan, left_out);
+  one.at[FIELD_MICRO] = 1;
+  const SplitCost *split = split_of(bounds, &one);
+  double ways = plan->at[left_out];
+  if (plan->at[FIELD_TENSOR] == 1 || plan->at[FIELD_CONTEXT] == 1) return 0;
+  if (!split || !split->known || split->micro * ways < plan->at[FIELD_MICRO]) return 0;
+  return split->cost.waits / ways;
+}
+
 /* The cost of a layer for a sample. */
 static LayerCost layer_cost(const PlanBounds *bounds, const SpacePlan *plan) {
   LayerCost cost = bounds->whole[plan->at[FIELD_RECOMPUTE] != KEEP_ALL];
@@ -162,9 +234,15 @@ static LayerCost layer_cost(const PlanBounds *bounds, const SpacePlan *plan) {
   const SplitCost *split = split_of(bounds, plan);
   cost.computes /= ways, cost.saved /= ways, cost.outside /= ways;
   cost.working /= ways;
+  /* The mesh of each has its axis first, with the fastest links. */
+  if (!split || orders_matter(bounds, plan))
+    cost.waits = waits_of(bounds, plan, FIELD_CONTEXT) + waits_of(bounds, plan, FIELD_TENSOR);
   if (!split || !split->known) return cost;
-  cost.computes = larger(cost.computes, split->cost.computes);
-  cost.saved = larger(cost.saved, split->cost.saved), cost.waits = split->cost.waits;
+  bool same = split->micro == plan->at[FIELD_MICRO];
+  cost.computes = larger(cost.computes, same ? split->cost.computes : split->cost.least);
+  if (same) cost.outside = larger(cost.outside, split->cost.outside);
+  cost.saved = larger(cost.saved, split->cost.saved);
+  cost.waits = larger(cost.waits, split->cost.waits);
   return cost;
 }
 
@@ -192,8 +270,7 @@ static double data_seconds(const PlanBounds *bounds, const SpacePlan *plan) {
   double sent = at[FIELD_ZERO] < 2    ? 2 * all
                 : at[FIELD_ZERO] == 2 ? all + grads * layers
                                       : (grads + 2 * parts) * layers;
-  return link_time(&mesh, &bounds->space->machine, axis[FIELD_DATA], OP_all_gather, 0,
-                   sent * bounds->wire)
+  return link_time(&mesh, &bounds->machine, axis[FIELD_DATA], OP_all_reduce, 0, sent * bounds->wire)
       .seconds;
 }
 
@@ -223,6 +300,15 @@ static double bytes_of(const PlanBounds *bounds, const SpacePlan *plan, const La
   return bytes + saved + (at[FIELD_PIPE] == 1 ? working : 0);
 }
 
+/* States are read and written. */
+static double update_seconds(const PlanBounds *bounds, const SpacePlan *plan) {
+  const int32_t *at = plan->at;
+  double held = (double)at[FIELD_TENSOR] * at[FIELD_PIPE],
+         shards = at[FIELD_DATA] * (at[FIELD_OVER] ? at[FIELD_CONTEXT] : 1);
+  if (!bounds->machine.reach || at[FIELD_OFFLOAD]) return 0;
+  return 2 * bounds->optimizer / held / (at[FIELD_ZERO] ? shards : 1) / bounds->machine.hbm;
+}
+
 /* A guess of the factor by which messages inside layers, and unequal stages, make a step longer. */
 static double usual_loss(const PlanBounds *bounds, const SpacePlan *plan) {
   const SplitCost *split = split_of(bounds, plan);
@@ -244,6 +330,7 @@ Bound bound_of(const PlanBounds *bounds, const SpacePlan *plan) {
   double waits = layers * parts * micro * layer.waits;
   if (at[FIELD_PIPE] == 1) busy += parts * micro * layer.outside;
   double sent = data_seconds(bounds, plan);
+  busy += update_seconds(bounds, plan);
   bool hides = at[FIELD_OVERLAP];
   Bound bound = {.bytes = SLACK * bytes_of(bounds, plan, &layer)};
   bound.seconds = SLACK * (hides ? larger(busy + waits, sent) : busy + waits + sent);

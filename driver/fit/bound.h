@@ -1,10 +1,12 @@
-/* Lower bounds of the plans of a space (plan_space.h): seconds of a step and bytes of a rank; no
-   compiled plan is below them. They need no compiled plan.
+/* Lower bounds of the plans of a space (plan_space.h): seconds of a step, by the forecast, and bytes
+   of a rank; no compiled plan is below them. They need no compiled plan.
 
-   Each comes from a few small programs of the same model, of two and three layers and of two and
-   three micro-batches, on the ranks of one copy of the model: their differences are the cost of one
-   layer and of one sample. All plans with the same split of the layers share them. The bounds leave
-   out the update, padding, the head of a pipeline, and messages between copies where these may run
+   Each comes from a few small programs of the same model, of two and three layers, on the ranks of
+   one copy of the model: their differences are the cost of one layer, and the cost of one more
+   micro-batch that of its samples. All plans with the same split of the layers share them. Before a
+   split is measured, its layers take their share of one rank's work in whole tiles without launches,
+   and the messages of both of its axes alone. The bounds leave out padding, the head of a pipeline,
+   copies from and to the host, and messages between copies of the model where these may run
    concurrently with kernels. */
 #ifndef SHARDC_BOUND_H
 #define SHARDC_BOUND_H
@@ -12,6 +14,7 @@
 
 typedef struct LayerCost {       /* of one sample on a rank */
   double computes, waits, saved; /* of a layer: seconds; bytes */
+  double least;                  /* `computes` in any smaller micro-batch, at least */
   double outside;                /* seconds outside of the stack */
   double working;                /* bytes of temporaries that grow with the micro-batch */
 } LayerCost;
@@ -24,8 +27,9 @@ typedef struct SplitCost {
 
 typedef struct PlanBounds {
   const PlanSpace *space;
-  const ChangeSearch *search;
-  LayerCost whole[2];                   /* on one rank, by KEEP_ALL, KEEP_INPUT */
+  ChangeSearch search; /* of small programs */
+  Machine machine;     /* of the forecast; if there is none (`reach` NULL), of the bound */
+  LayerCost whole[2];  /* on one rank, by KEEP_ALL, KEEP_INPUT */
   double weights, gradients, optimizer; /* bytes of a rank that has all */
   double parameters, of_layers;         /* numbers; of a layer */
   double wire;                          /* bytes of an element in messages, at least */

@@ -12,7 +12,7 @@
 #include "ir/word_patterns.h"
 #include <stdlib.h>
 
-enum { MOST_CONTEXT = 64, MOST_STAGES = 256, ORDERS = 24, LAST_ZERO = 3 };
+enum { MOST_CONTEXT = 64, MOST_STAGES = 256, ORDERS = 24, LAST_ZERO = 3, OVERLAP_AHEAD = 2 };
 
 /* ---- dims of the model that an axis may split ---- */
 
@@ -203,26 +203,32 @@ static bool admits(const PlanSpace *space, const SpacePlan *plan) {
   return true;
 }
 
-static void put(PlanSpace *space, const SpacePlan *plan) {
-  if (admits(space, plan)) vec_push(space->o->c->arena, space->plans, *plan);
+static void put(const PlanSpace *space, const SpacePlan *plan) {
+  if (admits(space, plan)) space->visit(space->visitor, plan);
 }
 
-static void put_offload(PlanSpace *space, SpacePlan plan) {
-  int most = space->machine.host > 0 ? OFFLOAD_PARAMS + 1 : 0;
+static void put_offload(const PlanSpace *space, SpacePlan plan) {
+  bool ahead = plan.at[FIELD_OVERLAP] == OVERLAP_AHEAD; /* of parameters that devices update */
+  int most = space->machine.host > 0 && !ahead ? OFFLOAD_PARAMS + 1 : 0;
   for (int n = 0; n <= most; n++) {
     plan.at[FIELD_OFFLOAD] = n;
     if (n <= OFFLOAD_PARAMS || !plan.at[FIELD_OVERLAP]) put(space, &plan);
   }
 }
 
-static void put_zero(PlanSpace *space, SpacePlan plan) {
+static int most_overlap(const PlanSpace *space, int stage) {
+  if (!space->machine.gpus) return 0;
+  return stage == 1 || stage == 2 ? OVERLAP_AHEAD : 1;
+}
+
+static void put_zero(const PlanSpace *space, SpacePlan plan) {
   int32_t *at = plan.at;
   bool shards = at[FIELD_DATA] > 1 || at[FIELD_CONTEXT] > 1;
   int64_t parts = space->batch / at[FIELD_DATA] / at[FIELD_REPLICA] / at[FIELD_MICRO];
   for (int stage = at[FIELD_REPLICA] > 1; stage <= (shards ? LAST_ZERO : 0); stage++)
     for (int over = 0; over <= (stage && at[FIELD_CONTEXT] > 1); over++)
       for (int full = 0; full <= (stage > 1 && parts > 1); full++)
-        for (int overlap = space->machine.gpus; overlap >= 0; overlap--) {
+        for (int overlap = most_overlap(space, stage); overlap >= 0; overlap--) {
           at[FIELD_ZERO] = stage, at[FIELD_OVER] = over;
           at[FIELD_FULL] = full, at[FIELD_OVERLAP] = overlap;
           if (!over && stage && at[FIELD_DATA] == 1) continue;
@@ -231,7 +237,7 @@ static void put_zero(PlanSpace *space, SpacePlan plan) {
 }
 
 /* With all micro-batches that divide the share of a rank. */
-static void put_micro(PlanSpace *space, SpacePlan plan) {
+static void put_micro(const PlanSpace *space, SpacePlan plan) {
   int32_t *at = plan.at;
   int64_t share = space->batch / at[FIELD_DATA] / at[FIELD_REPLICA];
   for (int64_t micro = 1;; micro = divisor_from(share, micro + 1)) {
@@ -246,7 +252,7 @@ static void put_micro(PlanSpace *space, SpacePlan plan) {
 }
 
 /* one_f_one_b, zero_bubble with both memories, interleaved: 1, 2, 3, then chunks + 2. */
-static void put_pipeline(PlanSpace *space, SpacePlan plan) {
+static void put_pipeline(const PlanSpace *space, SpacePlan plan) {
   int64_t stages = plan.at[FIELD_PIPE], layers = space->layer_count;
   if (stages == 1) put_micro(space, plan);
   for (int n = 1; stages > 1 && n <= MOST_CHUNKS + 2; n++) {
@@ -255,7 +261,7 @@ static void put_pipeline(PlanSpace *space, SpacePlan plan) {
   }
 }
 
-static void put_orders(PlanSpace *space, SpacePlan plan) {
+static void put_orders(const PlanSpace *space, SpacePlan plan) {
   double seen[ORDERS];
   for (int order = 0; order < ORDERS; order++) {
     plan.at[FIELD_ORDER] = order, seen[order] = space_places(space, &plan);
@@ -278,7 +284,7 @@ static bool divides_dims(const PlanSpace *space, int64_t n) {
 }
 
 /* ZeRO inside a node, copies over the nodes. */
-static void put_data(PlanSpace *space, SpacePlan plan, int64_t ranks) {
+static void put_data(const PlanSpace *space, SpacePlan plan, int64_t ranks) {
   int64_t inside = space->machine.in_node / plan.at[FIELD_TENSOR] / plan.at[FIELD_CONTEXT];
   if (space->batch % ranks) return;
   plan.at[FIELD_DATA] = (int32_t)ranks, plan.at[FIELD_REPLICA] = 1;
@@ -288,9 +294,10 @@ static void put_data(PlanSpace *space, SpacePlan plan, int64_t ranks) {
   put_orders(space, plan);
 }
 
-void space_list(PlanSpace *space) {
+void space_list(const PlanSpace *all, SpaceVisit *visit, void *visitor) {
+  PlanSpace own = *all, *space = &own;
   int64_t ranks = space->ranks;
-  space->plans.n = 0;
+  own.visit = visit, own.visitor = visitor;
   for (int64_t t = 1; t <= ranks; t++) {
     if (ranks % t || (t > 1 && !*space->tensor) || !divides_dims(space, t)) continue;
     for (int64_t c = 1; t * c <= ranks && c <= MOST_CONTEXT; c++) {

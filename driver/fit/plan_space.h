@@ -18,7 +18,8 @@ typedef enum SpaceField { /* of a row; the first ones are the sizes of axes, in 
                           FIELD_SEQUENCE,           /* tensor: `else Seq` */
                           FIELD_ZERO,
                           FIELD_OVER,    /* 1: zero over data and context */
-                          FIELD_OVERLAP, /* and prefetch */
+                          FIELD_OVERLAP, /* 1: overlap, in stage 3 with
+                                             prefetch; 2: with prefetch in stages 1, 2 */
                           FIELD_FULL,    /* accumulate = full */
                           FIELD_MICRO,
                           FIELD_RECOMPUTE,
@@ -31,7 +32,7 @@ enum { KEEP_ALL, KEEP_INPUT, KEEP_SPLIT }; /* FIELD_RECOMPUTE */
 typedef struct SpacePlan {
   int32_t at[SPACE_FIELDS];
 } SpacePlan;
-typedef VEC(SpacePlan) SpacePlans;
+typedef void SpaceVisit(void *visitor, const SpacePlan *plan);
 
 typedef struct PlanSpace {
   Cli *o;
@@ -43,12 +44,14 @@ typedef struct PlanSpace {
   const char *tensor, *sequence, *layers; /* dims, "": none */
   const char *stack;                      /* "h.*"; "": none or several */
   int64_t layer_count, sequence_size;
-  SpacePlans plans; /* those that the machine and `--fix` admit */
+  SpaceVisit *visit; /* by space_list */
+  void *visitor;
 } PlanSpace;
 
 /* False: said why, as wrong use. */
 Exit space_open(Cli *o, PlanSpace *out);
-void space_list(PlanSpace *space); /* all plans, in the order of simplicity */
+/* Visits all plans that the machine and `--fix` admit, in the order of simplicity: millions. */
+void space_list(const PlanSpace *space, SpaceVisit *visit, void *visitor);
 const char *space_text(const PlanSpace *space, const SpacePlan *plan, const char *name);
 const char *space_value(Arena *arena, const SpacePlan *plan,
                         SpaceField field); /* "interleaved 2" */

@@ -3,8 +3,8 @@
 #include "fit.h"
 #include "ir/cost/count.h"
 #include "ir/cost/nodes.h"
-#include "ir/cost/step.h"
 #include "ir/cost/forecast.h"
+#include "ir/loop.h"
 #include "ir/plan/module_settings.h"
 #include "ir/shape/placement.h"
 #include "ir/word_patterns.h"
@@ -40,6 +40,32 @@ static void judge_nodes(const ChangeSearch *search, const Programs *programs, Co
                               m->mesh.at[order[i]].name);
 }
 
+/* By the forecast; where there is none, the bound. */
+static CostTime time_of(const Programs *programs) {
+  const Module *m = programs->at[0];
+  const Fn *entry = ir_main_entry(m);
+  Forecast forecast = plan_forecast(programs->at, programs->n, entry);
+  PlanStep step = forecast.known ? forecast.step : plan_step(programs->at, programs->n, entry);
+  CostTime time = {step.time.total, step.time.compute, 0, step.time.compute};
+  for (int i = 0; i < MAX_MESH; i++) time.waits += step.time.exposed[i];
+  if (forecast.known && programs->n == 1) time.least = forecast_least(&forecast, m, entry);
+  return time;
+}
+
+/* The loop over micro-batches runs once more. */
+static CostTime time_of_micro(const Programs *programs, const CostTime *before) {
+  Module *m = programs->at[0];
+  Fn *entry = module_fn(m, ir_main_entry(m)->name);
+  for (OpId i = 0; i < entry->ops.n; i++) {
+    Op *o = &entry->ops.at[i];
+    if (loop_is_micro(o))
+      attr_set_int(m, &o->attrs, ATTR_trip, attr_int(&o->attrs, ATTR_trip, 1) + 1);
+  }
+  CostTime time = time_of(programs);
+  return (CostTime){time.seconds - before->seconds, time.computes - before->computes,
+                    time.waits - before->waits, time.least - before->least};
+}
+
 static void judge_seconds(const Programs *programs, Cost *cost) {
   StepTime time = plan_step(programs->at, programs->n, ir_main_entry(programs->at[0])).time;
   cost->seconds = time.total, cost->computes = time.compute;
@@ -55,9 +81,8 @@ Cost search_cost(const ChangeSearch *search, const Programs *programs) {
   }
   if (search->by == BY_SECONDS || search->by == BY_FREED) judge_seconds(programs, &cost);
   if (search->by == BY_NODES) judge_nodes(search, programs, &cost);
-  if (search->forecasts)
-    cost.forecast =
-        plan_forecast(programs->at, programs->n, ir_main_entry(programs->at[0])).step.time.total;
+  if (search->forecasts) cost.forecast = time_of(programs);
+  if (search->micros) cost.micro = time_of_micro(programs, &cost.forecast);
   return cost;
 }
 

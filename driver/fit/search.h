@@ -43,6 +43,11 @@ bool change_anew(const Cli *o, const Change *change, Ctx **c, Programs *out);
 
 /* ---- the search: search.c ---- */
 
+typedef struct CostTime {          /* seconds */
+  double seconds, computes, waits; /* of these: arithmetic; messages that kernels wait for */
+  double least; /* arithmetic without launches and ends of tiles: what no micro-batch is below */
+} CostTime;
+
 typedef struct Cost { /* of a rank, or of the class that has the most */
   Budget need;
   double elements, bytes; /* that it sends in a step, over all axes */
@@ -53,7 +58,8 @@ typedef struct Cost { /* of a rank, or of the class that has the most */
   double makespan;        /* of the table of its stages, in FLOP; 0: it has none */
   double leaves;          /* if asked for: bytes that leave nodes in the best order of the mesh */
   const char *mesh;       /* .. that order */
-  double forecast;        /* if asked for: of the seconds of its step; 0: not known */
+  CostTime forecast;      /* if asked for: of its step; the bound, where there is no forecast */
+  CostTime micro; /* if asked for: .. of one more micro-batch, of a program without stages */
 } Cost;
 
 typedef enum Objective {
@@ -79,7 +85,7 @@ typedef struct ChangeSearch {
   Cost from; /* BY_FREED: of the plan without the change */
   Try best;
   VEC(Try) tried;
-  bool forecasts; /* costs have a forecast */
+  bool forecasts, micros; /* costs have a forecast; the time of a micro-batch */
 } ChangeSearch;
 
 /* Its limits are those of the machine. */

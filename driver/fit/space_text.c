@@ -100,8 +100,8 @@ const char *space_value(Arena *arena, const SpacePlan *plan, SpaceField field) {
   switch (field) {
   case FIELD_ORDER: return order_text(arena, plan);
   case FIELD_OVER: return n ? "data+context" : "data";
-  case FIELD_SEQUENCE:
-  case FIELD_OVERLAP: return n ? "on" : "off";
+  case FIELD_SEQUENCE: return n ? "on" : "off";
+  case FIELD_OVERLAP: return n == 2 ? "prefetch" : n ? "on" : "off";
   case FIELD_FULL: return n ? "full" : "shard";
   case FIELD_RECOMPUTE: return kept[n];
   case FIELD_PIPELINE: return n == 3 ? "zero_bubble-2" : schedule_of(arena, n, "-");
@@ -151,14 +151,13 @@ static void add_places(BlockText *block, const PlanSpace *space, const SpacePlan
 
 static void add_zero(BlockText *block, const SpacePlan *plan) {
   const int32_t *at = plan->at;
-  bool stage_3 = at[FIELD_ZERO] == 3;
+  bool ahead = at[FIELD_OVERLAP] == 2 || (at[FIELD_ZERO] == 3 && at[FIELD_OFFLOAD] < 3);
   if (!at[FIELD_ZERO] && !at[FIELD_OVERLAP]) return;
   add(block, "  zero      %d", at[FIELD_ZERO]);
   if (at[FIELD_DATA] > 1 || at[FIELD_OVER])
     add(block, " over %s%s%s", at[FIELD_DATA] > 1 ? "data" : "",
         at[FIELD_DATA] > 1 && at[FIELD_OVER] ? ", " : "", at[FIELD_OVER] ? "context" : "");
-  if (at[FIELD_OVERLAP])
-    add(block, "%s overlap = on", stage_3 && at[FIELD_OFFLOAD] < 3 ? " prefetch = 1" : "");
+  if (at[FIELD_OVERLAP]) add(block, "%s overlap = on", ahead ? " prefetch = 1" : "");
   add(block, "%s\n", at[FIELD_FULL] ? " accumulate = full" : "");
 }
 

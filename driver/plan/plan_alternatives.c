@@ -55,7 +55,7 @@ static Alternative own_size(const Planned *planned, int64_t size) {
   return (Alternative){arena_printf(planned->m->arena, "%lld", (long long)size), true,
                        (Cost){.need = planned->need,
                               .seconds = planned->step.time.total,
-                              .forecast = planned->forecast.step.time.total}};
+                              .forecast.seconds = planned->forecast.step.time.total}};
 }
 
 /* Between the smaller and the larger ones the plan's own. */
@@ -99,7 +99,7 @@ static void say_size(Sheet *sheet, const Planned *planned, const Alternative *on
     sheet_say(sheet,
               "[alternatives]  {setting:-6} = {value:-11} {taken:-7} {total:12} {seconds:12} "
               "{forecast:11}\n",
-              setting, value, taken, total, seconds, as_seconds(one->cost.forecast));
+              setting, value, taken, total, seconds, as_seconds(one->cost.forecast.seconds));
   else
     sheet_say(sheet,
               "[alternatives]  {setting:-6} = {value:-11} {taken:-7} {total:12} {seconds:12}\n",

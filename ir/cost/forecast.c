@@ -118,3 +118,12 @@ Forecast plan_forecast(Module *const *programs, uint32_t n, const Fn *entry) {
   if (!forecast.known) forecast.lacks = "host dram"; /* the only rate that nothing else gives */
   return forecast;
 }
+
+double forecast_least(const Forecast *forecast, const Module *m, const Fn *entry) {
+  Machine machine = forecast->machine;
+  Arch whole = *machine.reach;
+  whole.processors = 0, whole.ramp = 0, whole.launch = 0; /* of a machine without tiles */
+  machine.reach = &whole;
+  KernelTime time = kernels_time(m, &machine, entry);
+  return kernel_sum(&time);
+}
