@@ -39,7 +39,7 @@ static bool measure_layers(PlanBounds *bounds, const SpacePlan *copy, Cost *smal
   return two.made && three.made;
 }
 
-/* Of one sample. */
+/* The cost of one sample. */
 static LayerCost cost_between(const Cost *small, const Cost *wide, double micro) {
   LayerCost cost = {.computes = (wide->micro.computes - small->micro.computes) / micro,
                     .waits = (wide->micro.waits - small->micro.waits) / micro,

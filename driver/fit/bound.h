@@ -1,13 +1,13 @@
-/* Lower bounds of the plans of a space (plan_space.h): seconds of a step, by the forecast, and bytes
-   of a rank; no compiled plan is below them. They need no compiled plan.
+/* Lower bounds of the plans of a space (plan_space.h): seconds of a step, by the forecast, and
+   bytes of a rank; no compiled plan is below them. They need no compiled plan.
 
    Each comes from a few small programs of the same model, of two and three layers, on the ranks of
    one copy of the model: their differences are the cost of one layer, and the cost of one more
    micro-batch that of its samples. All plans with the same split of the layers share them. Before a
-   split is measured, its layers take their share of one rank's work in whole tiles without launches,
-   and the messages of both of its axes alone. The bounds leave out padding, the head of a pipeline,
-   copies from and to the host, and messages between copies of the model where these may run
-   concurrently with kernels. */
+   split is measured, its layers take their share of one rank's work in whole tiles without
+   launches, and the messages of both of its axes alone. The bounds leave out padding, the head of a
+   pipeline, copies from and to the host, and messages between copies of the model where these may
+   run concurrently with kernels. */
 #ifndef SHARDC_BOUND_H
 #define SHARDC_BOUND_H
 #include "plan_space.h"

@@ -24,7 +24,7 @@ typedef struct Forecast {
 
 /* For the programs of a plan and an entry, as plan_step. */
 Forecast plan_forecast(Module *const *programs, uint32_t n, const Fn *entry);
-/* Seconds of the kernels of an entry without launches, in whole tiles without their ends: of a sample
-   they take no longer in a larger micro-batch. */
+/* Seconds of the kernels of an entry without launches, in whole tiles without their ends: of a
+   sample they take no longer in a larger micro-batch. */
 double forecast_least(const Forecast *forecast, const Module *m, const Fn *entry);
 #endif

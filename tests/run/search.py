@@ -84,7 +84,8 @@ def compare(model, fixes):
 def refusals():
     write('llama')
     for options, words in ((('--fix', 'color=red'), '`--fix` knows ranks, tensor'),
-                           (('--objective', 'beauty'), 'is time'), (('--objective', 'cost'), 'costs the least'), (('--gap', 'x'), '`--gap` wants a number'),
+                           (('--objective', 'beauty'), 'is time'), (('--objective', 'cost'), 'costs the least'),
+                           (('--gap', 'x'), '`--gap` wants a number'),
                            (('--html', 'x.html'), 'not those of `--search`')):
         _, said = search('llama', (), *options, expect=2)
         check(words in said, said)
