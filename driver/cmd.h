@@ -62,7 +62,17 @@ typedef struct Command {
   const char *help;
 } Command;
 
+typedef struct CommandOption {
+  const char *name;
+  char letter;
+  const char *argument; /* NULL: none */
+  bool repeat;
+  unsigned commands;
+  const char *help;
+} CommandOption;
+
 const Command *command_table(uint32_t *n);
+const CommandOption *option_table(uint32_t *n);
 const Command *command_find(const char *name);
 
 /* cmd_options.c */
@@ -136,6 +146,12 @@ const RuntimeError *runtime_error_table(uint32_t *n);
 void put_textmate(void);
 void put_vim(void);
 void put_dictionary(void);
+
+/* reference_shell.c: to stdout */
+void put_man(void);
+void put_bash(void);
+void put_zsh(void);
+void put_fish(void);
 
 #define COMMAND(id, name, run, operands, least, most, help) CommandRun run;
 #include "commands.def"

@@ -6,22 +6,18 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-typedef struct Option {
-  const char *name;
-  char letter;
-  const char *argument; /* NULL: none */
-  bool repeat;
-  unsigned commands;
-  const char *help;
-} Option;
-
-static const Option options[] = {
+static const CommandOption options[] = {
 #define OPTION(id, name, letter, argument, repeat, commands, help)                                 \
   {name, letter, argument, repeat, commands, help},
 #include "options.def"
 #undef OPTION
 };
 _Static_assert(COUNT_OF(options) == OPT_COUNT, "a row per OptionId");
+
+const CommandOption *option_table(uint32_t *n) {
+  *n = OPT_COUNT;
+  return options;
+}
 
 Exit cli_usage(const char *format, ...) {
   char *text = NULL;
@@ -39,7 +35,7 @@ Exit cli_usage(const char *format, ...) {
 static void help_options(FILE *out, unsigned mask) {
   fputs("\nOptions:\n", out);
   for (int i = 0; i < OPT_COUNT; i++) {
-    const Option *option = &options[i];
+    const CommandOption *option = &options[i];
     char left[40], letter[8] = "    ";
     if (!(option->commands & mask)) continue;
     if (option->letter) snprintf(letter, sizeof letter, "-%c, ", option->letter);

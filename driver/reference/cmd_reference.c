@@ -292,12 +292,21 @@ Exit cmd_reference(Cli *o) {
   static const struct {
     const char *name;
     void (*put)(void);
-  } parts[] = {{"settings", put_settings},    {"operators", put_operators}, {"errors", put_errors},
-               {"families", put_families},    {"textmate", put_textmate},   {"vim", put_vim},
-               {"dictionary", put_dictionary}};
+  } parts[] = {{"settings", put_settings},
+               {"operators", put_operators},
+               {"errors", put_errors},
+               {"families", put_families},
+               {"textmate", put_textmate},
+               {"vim", put_vim},
+               {"dictionary", put_dictionary},
+               {"man", put_man},
+               {"bash", put_bash},
+               {"zsh", put_zsh},
+               {"fish", put_fish}};
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
     if (!strcmp(o->operands.at[0], parts[i].name)) return parts[i].put(), EXIT_FINE;
   return cli_usage(
-      "no reference `%s`; one of settings, operators, errors, families, textmate, vim, dictionary",
+      "no reference `%s`; one of settings, operators, errors, families, textmate, vim, "
+      "dictionary, man, bash, zsh, fish",
       o->operands.at[0]);
 }
