@@ -90,6 +90,7 @@ MetricsKept rt_metrics_read(Metrics *metrics, Bytes bytes, int64_t step, char *o
     if (record.step > step) continue;
     if (before >= 0 || kept.damaged) count_missing(&kept, before, record.step - 1);
     if (record.step > before) before = record.step;
+    if (record.valid_loss < metrics->best) metrics->best = record.valid_loss;
     rt_curve_add(&metrics->train, (double)record.step, record.loss),
         rt_curve_add(&metrics->valid, (double)record.step, record.valid_loss);
     if (out) memcpy(out + kept.bytes, bytes.at + at, (size_t)n);
@@ -118,7 +119,7 @@ static bool open_end(Metrics *metrics, Fault *f) {
 }
 
 bool rt_metrics_open(Metrics *metrics, const char *run, int64_t step, bool own, Fault *f) {
-  *metrics = (Metrics){.fd = -1, .csv = -1, .events = -1};
+  *metrics = (Metrics){.fd = -1, .csv = -1, .events = -1, .best = INFINITY};
   rt_join(metrics->path, run, "metrics.jsonl");
   Bytes bytes = {0};
   MetricsKept kept = {0};
@@ -185,6 +186,7 @@ bool rt_metrics_step(Metrics *metrics, const StepRecord *record, Fault *f) {
   n = put(line, n, sizeof line, "waited_ms", record->waited, false);
   n += (size_t)snprintf(line + n, sizeof line - n, "%s}\n",
                         record->skipped ? ",\"skipped\":true" : "");
+  if (record->valid_loss < metrics->best) metrics->best = record->valid_loss;
   rt_curve_add(&metrics->train, (double)record->step, record->loss);
   rt_curve_add(&metrics->valid, (double)record->step, record->valid_loss);
   return (rt_write_all(metrics->fd, line, (int64_t)n, f) && rt_logs_step(metrics, record, f)) ||

@@ -15,6 +15,7 @@ typedef struct Metrics {
   int csv, events;  /* metrics.csv, a file of TensorBoard; -1: none */
   const char *logs; /* --log-as; NULL: neither */
   char path[RT_PATH];
+  double best; /* smallest validation loss so far; infinite: none */
   Curve train, valid;
 } Metrics;
 

@@ -3,8 +3,7 @@
    A step is: fill the inputs with the next samples, set @seed and @step, run, read @loss.
    Everything else (evaluation, metrics, checkpoints, progress) happens between steps. A run depends
    on nothing but the tensors and Progress, which is why a resumed run gives the same bits as an
-   unbroken one. Must not: save a checkpoint whose numbers are not
-   finite. */
+   unbroken one. Must not: save a checkpoint whose numbers are not finite. */
 #include "run.h"
 #include "runtime/base/recorder.h"
 #include "run_tokenizer.h"
@@ -26,6 +25,8 @@ typedef struct Train {
   const rt_entry *step, *later; /* later: in place of step from step number `from` on; NULL */
   int64_t looks; /* steps between two looks at the second moments; 0: `from` is known */
   int64_t steps, from, eval_every, eval_batches, save_every;
+  double save_seconds, saved_at; /* after which another one is due, 0: never; its rt_now() */
+  bool save_due, keep_best;
   int64_t saved;             /* step of the newest checkpoint, -1: none */
   int64_t may_skip, skipped; /* steps in a row that are not finite: at most, now */
   double limit, began;       /* rt_now() at which to stop, and when this step began */
@@ -146,16 +147,16 @@ static Stop why_stop(Train *train, bool filled) {
               : atomic_load(&r->watch.caught) ? SIGNAL
               : rt_now() >= train->limit      ? TIME_UP
                                               : GO_ON;
-  int64_t told[] = {mine, rt_saver_busy(train->saver)};
-  rt_comm_max_of(&r->comm, "whether to stop", told, 2);
-  train->writing = told[1];
+  bool late = train->save_seconds > 0 && rt_now() >= train->saved_at + train->save_seconds;
+  int64_t told[] = {mine, rt_saver_busy(train->saver), late};
+  rt_comm_max_of(&r->comm, "whether to stop", told, 3);
+  train->writing = told[1], train->save_due = told[2];
   return (Stop)told[0];
 }
 
 static bool write_metrics(Train *train, const StepRecord *record, Fault *f) {
-  if (!rt_is_first(train->r)) return true;
-  rt_metrics_port_step(train->port, record);
-  return rt_metrics_step(&train->metrics, record, f);
+  if (rt_is_first(train->r)) rt_metrics_port_step(train->port, record);
+  return !rt_is_first(train->r) || rt_metrics_step(&train->metrics, record, f);
 }
 
 static bool point_at_saved(const Train *train, Fault *f) {
@@ -228,6 +229,7 @@ static bool settle(Train *train, bool wait, Fault *f) {
 static bool save(Train *train, bool wait, Fault *f) {
   char bad[240], clean[240];
   if (!settle(train, true, f)) return false;
+  train->saved_at = rt_now();
   if (train->saved == train->r->at.step || !train->saves) return true;
   if (rt_check_finite(&train->r->device, 1 << RT_PARAM | 1 << RT_STATE, bad, sizeof bad, clean,
                       sizeof clean))
@@ -299,6 +301,23 @@ static bool keep_state(Train *train, Fault *f) {
   return f->help[0] ? false : point_at_saved(train, f);
 }
 
+/* Is this validation loss the best so far? Asked of all ranks: rank 0 has those of before. */
+static bool is_best(Train *train, const StepRecord *record) {
+  bool better = rt_is_first(train->r) && record->valid_loss < train->metrics.best;
+  return train->keep_best && !isnan(record->valid_loss) &&
+         rt_comm_max(&train->r->comm, "whether it is the best", better);
+}
+
+/* Saves, if the run ends, a save is due, or this is the best state. */
+static bool save_step(Train *train, bool ends, bool best, Fault *f) {
+  bool any = ends || best || train->save_due || due(train->r->at.step, train->save_every);
+  if (any && !save(train, ends || best, f)) return false;
+  if (!best || !rt_is_first(train->r)) return true;
+  rt_checkpoint_point(train->r->out, "best", train->r->at.step);
+  rt_checkpoint_rotate(train->r->out, train->r->at.step, rt_kept(train->r)); /* the one before */
+  return true;
+}
+
 /* Everything between two steps. */
 static bool after_step(Train *train, StepRecord *record, Stop stop, Fault *f) {
   int64_t step = train->r->at.step;
@@ -311,9 +330,9 @@ static bool after_step(Train *train, StepRecord *record, Stop stop, Fault *f) {
     write_metrics(train, record, &unwritten);
     return keep_state(train, f);
   }
+  bool best = evaluated && is_best(train, record);
   if (!evaluated || !write_metrics(train, record, f)) return false;
-  if ((stop != GO_ON || due(step, train->save_every)) && !save(train, stop != GO_ON, f))
-    return false;
+  if (!save_step(train, stop != GO_ON, best, f)) return false;
   rt_meter_step(&train->meter, record, train->steps, train->limit - rt_now(), stop != GO_ON);
   if (rt_is_first(train->r) && (evaluates || stop != GO_ON))
     return find_run(train, f) &&
@@ -417,6 +436,8 @@ static void read_settings(Train *train) {
   train->eval_batches = rt_count_setting(r, OPT_eval_batches, "train.eval.batches");
   train->save_every = rt_count_setting(r, OPT_save_every, "train.save.every");
   train->may_skip = rt_may_skip(r->p);
+  train->save_seconds = r->o.at[OPT_save_time].real;
+  train->saved_at = rt_now(), train->keep_best = r->o.at[OPT_keep_best].given;
   train->saves = rt_kept(r) && (train->save_every || !r->o.at[OPT_save_every].given);
   train->aside = rt_saves_aside(r);
   train->limit = r->o.at[OPT_max_time].given ? r->started + r->o.at[OPT_max_time].real : INFINITY;
@@ -468,6 +489,7 @@ static void greet(const Train *train) {
 /* The files and the port that other tools read; by rank 0. */
 static bool open_logs(Train *train, Fault *f) {
   Run *r = train->r;
+  if (rt_checkpoint_best(r->out) < 0) train->metrics.best = INFINITY;
   const OptionValue *logs = &r->o.at[OPT_log_as], *port = &r->o.at[OPT_metrics];
   if (logs->given && !rt_logs_open(&train->metrics, r->out, logs->text, r->at.step, f))
     return false;
@@ -494,12 +516,17 @@ static bool start(Train *train, Fault *f) {
   bool resumes = r->o.at[OPT_resume].given;
   read_settings(train);
   if (r->o.at[OPT_log_as].given && !rt_logs_check(r->o.at[OPT_log_as].text, f)) return false;
+  if (!train->saves && (train->keep_best || train->save_seconds > 0))
+    return rt_fault(f, 104, "%s, but no checkpoint is written (--keep 0 or --save-every 0)",
+                    train->keep_best ? "--keep-best" : "--save-time");
   if (!(train->step = rt_entry_find(r->p, "step")))
     return rt_fault(f, 801, "this executable has no entry `step`");
   train->later = rt_phase_entry(r), train->looks = rt_freeze_window(r);
   if (resumes && r->o.at[OPT_init].given)
     return rt_fault(f, 104, "--resume and --init both say where parameters come from");
   if (!rt_open_data(r, f) || !rt_run_folder(r, !resumes, f) || !rt_start_device(r, f)) return false;
+  if (train->keep_best && !can_evaluate(train))
+    return rt_fault(f, 104, "--keep-best, but the run has no validation data");
   r->at.data = rt_data_identity(&r->data);
   train->saver = rt_saver_open(&r->device, rt_kept(r));
   bool there = rt_exists(r->out); /* a new directory is made only once the run can begin */

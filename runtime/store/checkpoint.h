@@ -46,6 +46,10 @@ void rt_checkpoint_file(char name[64], int rank, bool frozen);
 bool rt_checkpoint_write(const char *path, const Device *d, bool frozen, SavedFile *file, Fault *f);
 bool rt_checkpoint_state(const char *path, const Device *d, const Progress *p,
                          const SavedFiles *files, Fault *f);
+/* The link `latest` or `best` of a run leads to this checkpoint from now on. */
+void rt_checkpoint_point(const char *run, const char *link, int64_t step);
+int64_t rt_checkpoint_best(const char *run); /* -1: there is no such checkpoint */
+/* All but the newest and the best are removed. */
 void rt_checkpoint_rotate(const char *run, int64_t newest, int64_t keep);
 CheckpointList rt_checkpoint_list(const char *run);
 void rt_checkpoint_path(char out[RT_PATH], const char *run, int64_t step);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 void rt_checkpoint_path(char out[RT_PATH], const char *run, int64_t step) {
   char name[64];
@@ -63,11 +64,30 @@ static void remove_checkpoint(const char *run, int64_t step) {
   if (!rename(folder, old)) rt_remove_tree(old);
 }
 
+/* A convenience: resuming does not need it. */
+void rt_checkpoint_point(const char *run, const char *link, int64_t step) {
+  char path[RT_PATH], temporary[RT_PATH], folder[RT_PATH], hidden[64];
+  snprintf(hidden, sizeof hidden, ".%s", link);
+  rt_join(path, run, link), rt_join(temporary, run, hidden);
+  rt_checkpoint_path(folder, run, step);
+  unlink(temporary);
+  if (!symlink(strrchr(folder, '/') + 1, temporary) && rename(temporary, path)) unlink(temporary);
+}
+
+int64_t rt_checkpoint_best(const char *run) {
+  char link[RT_PATH], name[64];
+  rt_join(link, run, "best");
+  ssize_t n = readlink(link, name, sizeof name - 1);
+  name[n > 0 ? n : 0] = 0;
+  return rt_exists(link) ? step_of(name) : -1;
+}
+
 void rt_checkpoint_rotate(const char *run, int64_t newest, int64_t keep) {
   CheckpointList list = rt_checkpoint_list(run);
+  int64_t best = rt_checkpoint_best(run);
   for (int i = 0, seen = 0; i < list.n; i++)
     if (list.step[i] <= newest && ++seen > (keep > 1 ? keep : 1))
-      remove_checkpoint(run, list.step[i]);
+      if (list.step[i] != best) remove_checkpoint(run, list.step[i]);
   free(list.step);
 }
 

@@ -193,14 +193,6 @@ static bool put_in_place(const char *run, const char *fresh, const char *folder,
   return true;
 }
 
-static void point_latest(const char *run,
-                         const char *folder) { /* a convenience: resuming does not need it */
-  char link[RT_PATH], temporary[RT_PATH];
-  rt_join(link, run, "latest"), rt_join(temporary, run, ".latest");
-  unlink(temporary);
-  if (!symlink(strrchr(folder, '/') + 1, temporary) && rename(temporary, link)) unlink(temporary);
-}
-
 /* Not the run directory: one that is not there was moved. */
 static bool prepare_folder(const char *fresh, Fault *f) {
   rt_remove_tree(fresh);
@@ -216,7 +208,7 @@ static bool publish(Saver *saver, Fault *f) {
       !put_in_place(saver->run, saver->fresh, saver->folder, step, f) ||
       !rt_sync_folder(saver->run, f))
     return false;
-  point_latest(saver->run, saver->folder);
+  rt_checkpoint_point(saver->run, "latest", step);
   rt_checkpoint_rotate(saver->run, step, saver->keep);
   return true;
 }

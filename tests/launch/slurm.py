@@ -39,9 +39,9 @@ def kill_one(log, i):
     reached = step()
     os.kill(rng.choice(victims), signal.SIGKILL)
     until(lambda: starts(log) > n, f'another start after kill {i}')
-    until(lambda: 'resumed at step' in open(log).read().split(' start ')[-1] or step() > reached, f'resume {i}')
-    tail = open(log).read().split(' start ')[-1]
-    return reached - int(tail.split('resumed at step ')[1].split()[0]) if 'resumed at step' in tail else reached
+    tail = lambda: open(log).read().split(' start ')[-1]
+    until(lambda: 'resumed at step ' in tail() or 'begins at step 1' in tail(), f'resume {i}')
+    return reached - int(tail().split('resumed at step ')[1].split()[0]) if 'resumed at' in tail() else reached
 
 
 try:
