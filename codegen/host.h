@@ -5,6 +5,7 @@
 #include "ir/collective.h"
 #include "ir/loop.h"
 #include "ir/schedule/pipeline_schedule.h"
+#include "ir/schedule/stream_order.h"
 
 typedef struct HostWriter {
   Module *m;
@@ -47,5 +48,6 @@ uint32_t host_row(const Module *m, const Fn *f, OpId id); /* of a collective, in
 bool host_flies(const Module *m);
 /* host_tokens.c: before what the op does; `round`: the expression for the round of the loop around
    it. */
+const char *host_stream_word(OpStream stream);
 void host_put_tokens(HostWriter *writer, const char *indent, const Op *o, const char *round);
 #endif

@@ -1,6 +1,7 @@
 /* Host writer: the constant tables of runtime/rt.h: kernels, tensors, entries, settings, sources,
  * the program. */
 #include "host.h"
+#include "ir/schedule/background_order.h"
 #include "ir/support/num.h"
 #include "ir/cost/budget.h"
 #include "ir/bytes.h"
@@ -496,6 +497,24 @@ static int put_snapshot(HostWriter *writer) {
   return (int)ranges.n;
 }
 
+static void put_background(HostWriter *writer) {
+  host_put(writer, "    .background = {\n");
+  for (BackgroundOp op = 0; op < BACKGROUNDS; op++) {
+    const Background *background = &writer->m->background[op];
+    if (!background->there) continue;
+    host_put(writer, "        [RT_BACKGROUND_%s] = {true, 0", background_name(op));
+    for (BackgroundOp other = 0; other < BACKGROUNDS; other++)
+      if (background->after >> other & 1)
+        host_put(writer, " | 1 << RT_BACKGROUND_%s", background_name(other));
+    host_put(writer, ", 0");
+    for (OpStream stream = STREAM_down; stream < STREAMS; stream++)
+      if (background->streams >> stream & 1)
+        host_put(writer, " | 1 << %s", host_stream_word(stream));
+    host_put(writer, "},\n");
+  }
+  host_put(writer, "    },\n");
+}
+
 static void put_program(HostWriter *writer, uint32_t tensors, int kernels, int entries,
                         int ranges) {
   const Module *m = writer->m;
@@ -521,6 +540,7 @@ static void put_program(HostWriter *writer, uint32_t tensors, int kernels, int e
   if (module_on_gpu(m)) put_pinned(writer);
   host_put(writer, "    .tensors = tensors,\n    .ntensors = %u,\n", tensors);
   if (ranges) host_put(writer, "    .snapshot = snapshot,\n    .nsnapshot = %d,\n", ranges);
+  put_background(writer);
   host_put(writer, "    .entries = entries,\n    .nentries = %d,\n", entries);
   host_put(writer, "    .kernels = kernels,\n    .nkernels = %d,\n", kernels);
   host_put(writer, "    .communicator = ");

@@ -6,6 +6,8 @@
 static const char *const stream_words[STREAMS] = {"RT_STREAM_COMPUTE", "RT_STREAM_DOWN",
                                                   "RT_STREAM_HOST", "RT_STREAM_UP"};
 
+const char *host_stream_word(OpStream stream) { return stream_words[stream]; }
+
 /* Before the operations of an op; `round`: what has the number of the round. */
 static void put_after(HostWriter *writer, const char *indent, OpStream stream, OpStream other,
                       const StreamToken *token, const char *round) {

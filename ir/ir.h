@@ -12,6 +12,7 @@
    and outputs always keep the declared order. */
 #ifndef SHARDC_IR_H
 #define SHARDC_IR_H
+#include "background.h"
 #include "ir/support/ctx.h"
 #include "ir/support/vec.h"
 #include "target_facts.h"
@@ -340,7 +341,8 @@ typedef struct Module {
   VEC(IrSource) sources; /* file numbers of Loc start at 1 */
   VEC(BlockLists) lists;
   VEC(Global *) globals;
-  VEC(Fn *) fns; /* callees before callers */
+  Background background[BACKGROUNDS]; /* after pass `streams` */
+  VEC(Fn *) fns;                      /* callees before callers */
 } Module;
 
 /* ---- facts from the tables (tables.c) ---- */

@@ -233,6 +233,21 @@ typedef struct rt_range {
   int64_t from, bytes, at;
 } rt_range;
 
+/* Operations outside of entries (ir/background.def), and what each waits for: the latest operation
+   of these names, all that these streams were given. */
+typedef enum rt_background_op {
+#define BACKGROUND(name, stream, reads, writes, meaning) RT_BACKGROUND_##name,
+#include "ir/background.def"
+#undef BACKGROUND
+  RT_BACKGROUNDS
+} rt_background_op;
+
+typedef struct rt_background {
+  bool there;
+  unsigned after;   /* 1 << rt_background_op */
+  unsigned streams; /* 1 << rt_stream */
+} rt_background;
+
 typedef struct rt_setting {
   const char *key, *value;
 } rt_setting;
@@ -268,6 +283,7 @@ typedef struct rt_program {
   int ntensors;
   const rt_range *snapshot; /* of `save async = on` */
   int nsnapshot;
+  rt_background background[RT_BACKGROUNDS];
   const rt_entry *entries;
   int nentries;
   const rt_kernel *const *kernels;

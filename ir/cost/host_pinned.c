@@ -10,6 +10,7 @@
 
    Must not: count memory of the GPU; that is the task of budget.c. */
 #include "budget.h"
+#include "ir/schedule/background_order.h"
 #include "ir/schedule/message.h"
 #include "ir/plan/stage_class.h"
 #include "ir/support/num.h"
@@ -46,29 +47,18 @@ int64_t module_view_at(const Module *m, const Global *global) {
   return at;
 }
 
-/* Is it filled with samples? Then step reads it, and the next samples are sent ahead. */
-static bool is_sent_ahead(const Module *m, const Global *global) {
-  for (uint32_t i = 0; global->kind == GLOBAL_INPUT && i < m->fns.n; i++) {
-    const Fn *f = m->fns.at[i];
-    if (f->kind != FN_ENTRY || strcmp(f->name, "step")) continue;
-    for (OpId k = 0; k < f->ops.n; k++)
-      if (f->ops.at[k].code == OP_load && f->ops.at[k].global == global) return true;
-  }
-  return false;
-}
-
 int64_t module_ahead_at(const Module *m, const Global *global) {
   int64_t at = 0;
-  if (!module_on_gpu(m) || !is_sent_ahead(m, global)) return -1;
+  if (!module_on_gpu(m) || !global_is_read_ahead(m, global)) return -1;
   for (uint32_t i = 0; m->globals.at[i] != global; i++)
-    if (is_sent_ahead(m, m->globals.at[i])) at += bytes_of(m, m->globals.at[i]);
+    if (global_is_read_ahead(m, m->globals.at[i])) at += bytes_of(m, m->globals.at[i]);
   return at;
 }
 
 int64_t module_ahead(const Module *m) {
   int64_t bytes = 0;
   for (uint32_t i = 0; module_on_gpu(m) && i < m->globals.n; i++)
-    if (is_sent_ahead(m, m->globals.at[i])) bytes += bytes_of(m, m->globals.at[i]);
+    if (global_is_read_ahead(m, m->globals.at[i])) bytes += bytes_of(m, m->globals.at[i]);
   return bytes;
 }
 

@@ -4,28 +4,16 @@
    of it: they never change. Ranges follow the order of the globals; neighbours in one arena are
    joined. Must not: list values that a checkpoint leaves out (`derived`). */
 #include "budget.h"
-#include "ir/plan/module_settings.h"
 #include "ir/plan/stage_class.h"
+#include "ir/schedule/background_order.h"
 #include "ir/support/num.h"
-#include <string.h>
-
-static bool is_saved(const Global *global) {
-  bool changes = global->kind == GLOBAL_STATE || (global->kind == GLOBAL_PARAM && !global->frozen);
-  return changes && !global->within && !global->derived;
-}
-
-static bool saves(const Module *m) {
-  bool steps = false;
-  for (uint32_t i = 0; i < m->fns.n; i++) steps |= !strcmp(m->fns.at[i]->name, "step");
-  return steps && module_on(m, "train.save.async");
-}
 
 SnapshotRanges module_snapshot_ranges(const Module *m) {
   SnapshotRanges ranges = {0};
   int64_t at = 0;
-  for (uint32_t i = 0; saves(m) && i < m->globals.n; i++) {
+  for (uint32_t i = 0; i < m->globals.n; i++) {
     const Global *global = m->globals.at[i];
-    if (!is_saved(global)) continue;
+    if (!global_is_kept(m, global)) continue;
     int64_t bytes = round_up(global_bytes(m, global), CACHE_LINE), from = global->storage.at;
     SnapshotRange *last = ranges.n ? &vec_last(ranges) : NULL;
     bool follows = last && last->arena == global_arena(global) && last->from + last->bytes == from;

@@ -4,6 +4,7 @@
 
    The bytes of a stream's operations are kept by space, each range once with its last operation. */
 #include "stream_order.h"
+#include "flight.h"
 #include "ir/support/num.h"
 #include "pipeline_schedule.h"
 
@@ -25,6 +26,8 @@ typedef struct StreamWalk {
   StreamTouches
       *touched[STREAMS]; /* by space: of the host; by uploads to parameters, STREAM_compute */
 } StreamWalk;
+
+const char stream_messages[] = "messages";
 
 const char *stream_name(OpStream stream) {
   static const char *const names[STREAMS] = {"compute", "down", "host", "up"};
@@ -86,7 +89,7 @@ void op_drop_attr(Op *o, AttrKey key) {
 }
 
 void op_set_tokens(Module *m, Op *o, OpStream stream, const StreamTokens *tokens) {
-  op_drop_attr(o, ATTR_runs_on);
+  if (!op_flies(o)) op_drop_attr(o, ATTR_runs_on);
   for (OpStream other = 0; other < STREAMS; other++) op_drop_attr(o, after_keys[other]);
   if (stream != STREAM_compute)
     attr_set_str(m, &o->attrs, ATTR_runs_on, intern(m->ctx->names, stream_name(stream)));
@@ -248,7 +251,7 @@ static void add_operation(StreamWalk *walk, const Event *event) {
 }
 
 static StreamOrder order_of(const Module *m, const EventList *list) {
-  StreamOrder order = {.entry = list->entry};
+  StreamOrder order = {.entry = list->entry, .list = list};
   StreamWalk walk = {.m = m, .list = list, .order = &order};
   walk.direct = arena_alloc(m->arena, TIERS + m->globals.n);
   memset(walk.direct, 0, TIERS + m->globals.n);
@@ -279,8 +282,9 @@ static void add_orders(const Module *m, const Fn *entry, bool every, StreamOrder
   bool turns = schedule_stages(m, entry, &stages);
   for (int64_t s = stages.first; s <= stages.last; s++) {
     if (turns && s > stages.first && turns_alike(&stages.loops.table, s)) continue;
-    EventList list = events_in_periods(m, entry, turns ? s * stages.step : 0, every);
-    vec_push(m->arena, *orders, order_of(m, &list));
+    EventList *list = ARENA_NEW(m->arena, EventList);
+    *list = events_in_periods(m, entry, turns ? s * stages.step : 0, every);
+    vec_push(m->arena, *orders, order_of(m, list));
   }
 }
 

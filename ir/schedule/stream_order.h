@@ -51,6 +51,7 @@ typedef struct StreamEvent { /* an operation of a stream, or of `compute` */
 
 typedef struct StreamOrder { /* the operations of an entry; if steps overlap, of two of its runs */
   const Fn *entry;
+  const EventList *list;
   VEC(StreamEvent) at;
 } StreamOrder;
 
@@ -65,6 +66,8 @@ typedef struct StreamClocks { /* while operations are issued, one after the othe
 } StreamClocks;
 
 const char *stream_name(OpStream stream);
+/* The stream of collectives in flight, which waits need no tokens for (flight.h). */
+extern const char stream_messages[];
 bool module_has_streams(const Module *m);
 OpStream event_stream(const Module *m, const EventList *list, const Event *event);
 /* An upload of a program in which steps overlap, to a parameter. */

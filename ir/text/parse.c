@@ -519,6 +519,7 @@ static bool read_declaration(Parser *p) {
   else if (lex_keyword(p, "recompute")) read_recompute(p);
   else if (lex_keyword(p, "offload")) read_offload(p);
   else if (lex_keyword(p, "lists")) read_lists(p);
+  else if (lex_keyword(p, "background")) read_background(p);
   else {
     for (int k = 0; k < 5; k++)
       if (lex_keyword(p, text_global_kinds[k])) return read_global_line(p, (GlobalKind)k), true;

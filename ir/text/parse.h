@@ -78,6 +78,7 @@ void read_recompute(Parser *p);
 void read_offload(Parser *p);
 void note_group(Parser *p, Str key); /* the names in `set train.optim.1.of = "h.*.attn, wte"` */
 void check_plan_names(Parser *p);    /* once the whole text is read: E1003 */
+void read_background(Parser *p);     /* the rest of its line (background_lines.c) */
 /* The text of a setting that was a line of the plan in old dumps; false: it was none. */
 bool read_old_line(Parser *p, Str key);
 #endif

@@ -7,6 +7,7 @@
 #include "ir/ir.h"
 #include "ir/shape/placement.h"
 #include "ir/word_patterns.h"
+#include "ir/schedule/background_order.h"
 #include "ir/schedule/pipeline_schedule.h"
 #include <ctype.h>
 #include <math.h>
@@ -359,6 +360,20 @@ static void put_offload(IrPrinter *printer, const OffloadLine *line) {
   put(printer, "\n");
 }
 
+static void put_background(IrPrinter *printer, const Module *m, BackgroundOp op) {
+  const Background *background = &m->background[op];
+  const char *before = " after ";
+  if (!background->there) return;
+  put(printer, "background %s on %s", background_name(op), background_stream(op));
+  for (BackgroundOp other = 0; other < BACKGROUNDS; other++)
+    if (background->after >> other & 1)
+      put(printer, "%s%s", before, background_name(other)), before = ", ";
+  for (OpStream stream = STREAM_down; stream < STREAMS; stream++)
+    if (background->streams >> stream & 1)
+      put(printer, "%s%s", before, stream_name(stream)), before = ", ";
+  put(printer, "\n");
+}
+
 static void put_was(IrPrinter *printer, const IrCount *c) {
   put(printer, "was ");
   put_float(printer, c->flop), put(printer, " "), put_float(printer, c->bytes);
@@ -432,6 +447,7 @@ static void put_head(IrPrinter *printer, const Module *m, const char *comment) {
     put(printer, "\n");
   }
   for (uint32_t i = 0; i < m->globals.n; i++) put_global(printer, m->globals.at[i]);
+  for (BackgroundOp op = 0; op < BACKGROUNDS; op++) put_background(printer, m, op);
 }
 
 char *ir_print_commented(Module *m, const char *comment, size_t *length) {

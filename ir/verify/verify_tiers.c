@@ -1,6 +1,7 @@
 /* Checks of tiers: which memory holds which value (ir/tiers.def). That the operands of one op are
    in the same memory is checked by the shape rules ([tier-c1], ir/shape/shape.c). */
 #include "ir/bytes.h"
+#include "ir/schedule/flight.h"
 #include "ir/schedule/stream_order.h"
 #include "verify.h"
 
@@ -90,7 +91,8 @@ static void check_token(Verifier *verifier, const Op *op, AttrKey key, OpStream 
 static void check_tokens(Verifier *verifier, const Op *op) {
   const Attr *name = attr_get(&op->attrs, ATTR_runs_on);
   OpStream runs_on = op_stream(op);
-  if (name && (runs_on == STREAM_compute || !can_run_on(verifier, op, runs_on)))
+  bool message = name && op_flies(op) && !strcmp(name->s, stream_messages);
+  if (name && !message && (runs_on == STREAM_compute || !can_run_on(verifier, op, runs_on)))
     verify_report(verifier, "E1103", verify_at_op(op),
                   "[token-c1] %s does not run on a stream `%s`", op_name(op->code), name->s);
   check_token(verifier, op, ATTR_after_down, STREAM_down);

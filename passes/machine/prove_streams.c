@@ -2,7 +2,7 @@
    ordered by the tokens of the program (ir/schedule/stream_order.h): an operation begins when those
    that it needs are done, by its own tokens or by those of operations that it waits for. */
 #include "prove.h"
-#include "ir/schedule/stream_order.h"
+#include "ir/schedule/background_order.h"
 
 /* The operation, or the last listed one before it. */
 static const Event *needed(const StreamOrder *order, const StreamNeed *need) {
@@ -42,8 +42,48 @@ static bool prove_one(Module *m, const StreamOrder *order) {
   return true;
 }
 
+/* The name of the first operation or stream of a set. */
+static const char *background_said(unsigned after, unsigned streams) {
+  for (BackgroundOp op = 0; op < BACKGROUNDS; op++)
+    if (after >> op & 1) return background_name(op);
+  for (OpStream stream = STREAM_down; stream < STREAMS; stream++)
+    if (streams >> stream & 1) return stream_name(stream);
+  return "";
+}
+
+static Report *report_background(Module *m, BackgroundOp op, const char *what, const char *other) {
+  const char *quote = *other ? "`" : "";
+  return diag_at(m->ctx->diag, "E1112", (Span){0}, "background operation `%s` %s%s%s%s",
+                 background_name(op), what, quote, other, quote);
+}
+
+/* An operation outside of entries waits for those with which it shares bytes, and no other. */
+static bool prove_background(Module *m, const StreamOrders *orders) {
+  Background needed[BACKGROUNDS];
+  background_of(m, orders, needed);
+  for (BackgroundOp op = 0; op < BACKGROUNDS; op++) {
+    Background has = m->background[op], needs = needed[op];
+    unsigned missing = needs.after & ~has.after, streams = needs.streams & ~has.streams,
+             more = has.after & ~needs.after, more_streams = has.streams & ~needs.streams;
+    if (has.there != needs.there) {
+      report_background(m, op, has.there ? "is not part of this program" : "is missing", "");
+    } else if (missing | streams) {
+      Report *r = report_background(m, op, "does not wait for ", background_said(missing, streams));
+      diag_fact(r, "both use the same bytes, on different streams");
+    } else if (more | more_streams) {
+      Report *r = report_background(m, op, "waits for ", background_said(more, more_streams));
+      diag_fact(r, "they share no byte, or run on one stream");
+    } else {
+      continue;
+    }
+    return false;
+  }
+  return true;
+}
+
 bool prove_streams(Module *m) {
   StreamOrders orders = stream_orders(m, false);
+  if (!prove_background(m, &orders)) return false;
   for (uint32_t i = 0; i < orders.n; i++)
     if (!prove_one(m, &orders.at[i])) return false;
   return true;

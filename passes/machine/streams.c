@@ -1,5 +1,7 @@
 /* streams: every copy between a GPU and its host, and every operation of the host, gets its stream
-   and its tokens (ir/schedule/stream_order.h).
+   and its tokens (ir/schedule/stream_order.h); operations outside of entries get theirs
+   (ir/schedule/background_order.h). Collectives in flight get the name of their stream; what waits
+   for them is an op, so they need no tokens.
 
    Operations of each entry are issued in their order. One that needs an operation of another
    stream, and does not wait for it even by way of others, waits for just that one, and its op notes
@@ -10,7 +12,8 @@
    are. Then each token that the remaining ones imply is left out, so that every token of the result
    is needed by some operation. Must not: change the order of ops. */
 #include "passes/pass.h"
-#include "ir/schedule/stream_order.h"
+#include "ir/schedule/background_order.h"
+#include "ir/schedule/flight.h"
 #include "ir/support/num.h"
 
 typedef struct StreamPoint { /* what round n has to wait for, in numbers of a kind of token */
@@ -161,9 +164,20 @@ static void write_tokens(const StreamPass *pass) {
       op_set_tokens(pass->m, &pass->m->fns.at[i]->ops.at[k], op->stream, &op->tokens);
 }
 
+static void mark_messages(Module *m) {
+  for (uint32_t i = 0; i < m->fns.n; i++)
+    for (OpId k = 0; k < m->fns.at[i]->ops.n; k++) {
+      Op *o = &m->fns.at[i]->ops.at[k];
+      if (op_flies(o))
+        attr_set_str(m, &o->attrs, ATTR_runs_on, intern(m->ctx->names, stream_messages));
+    }
+}
+
 void pass_streams(Module *m) {
   if (module_has_streams(m)) mark_direct(m);
   StreamPass pass = {.m = m, .orders = stream_orders(m, false), .clocks = {.arena = m->arena}};
+  background_of(m, &pass.orders, m->background);
+  mark_messages(m);
   if (!pass.orders.n) return;
   for (uint32_t i = 0; i < m->fns.n; i++) pass.nops += m->fns.at[i]->ops.n;
   pass.op = ARENA_ARRAY(m->arena, StreamOp, pass.nops + 1);

@@ -1,13 +1,13 @@
 /* The next batch is read while kernels compute: a thread fills a copy of the inputs, and when the
    step begins the copy is moved into them. A GPU's copy of the inputs is filled likewise: the
-   thread sends the batch to the GPU as soon as it is read (DeviceAhead). It reads one batch ahead,
-   requested by its position in the data; a request for another position reads synchronously. The
-   samples and their order do not depend on prefetching, so results are bitwise the same, and the
-   cursor of a checkpoint counts samples that were used, not read. A failure is reported when the
-   batch is requested, which may never happen. Only one thread reads mapped files at a time, since a
-   guard of mapped files (runtime/base/mapped.c) belongs to the process. Other threads handle
-   signals, except those that this thread causes. Must not: allocate after the start; communicate
-   with other ranks. */
+   thread sends the batch to the GPU as soon as it is read (background.def). It reads one batch
+   ahead, requested by its position in the data; a request for another position reads
+   synchronously. The samples and their order do not depend on prefetching, so results are
+   bitwise the same, and the cursor of a checkpoint counts samples that were used, not read. A
+   failure is reported when the batch is requested, which may never happen. Only one thread
+   reads mapped files at a time, since a guard of mapped files (runtime/base/mapped.c) belongs
+   to the process. Other threads handle signals, except those that this thread causes. Must not:
+   allocate after the start; communicate with other ranks. */
 #include "data_fill.h"
 #include "runtime/base/file.h"
 #include <pthread.h>
@@ -50,15 +50,14 @@ static Batch batch_of(const DataSet *data, int64_t cursor, const uint64_t *seed)
 
 /* The device's buffer for inputs sent ahead; NULL: the feed uses memory of the thread. */
 static char *sent_from(const DataAhead *data_ahead, int feed) {
-  const DeviceAhead *ahead = data_ahead->device->kind->ahead;
-  return ahead ? ahead->at(data_ahead->device, rt_data_local(data_ahead->d, data_ahead->device,
-                                                             &data_ahead->d->train.feed[feed]))
-               : NULL;
+  const Device *d = data_ahead->device;
+  const rt_tensor *local = rt_data_local(data_ahead->d, d, &data_ahead->d->train.feed[feed]);
+  return d->kind->ahead_at ? d->kind->ahead_at(d, local) : NULL;
 }
 
 static bool read_one(DataAhead *data_ahead, const Batch *batch) {
-  const DeviceAhead *ahead = data_ahead->device->kind->ahead;
-  if (ahead) ahead->begin(data_ahead->device);
+  const Device *d = data_ahead->device;
+  d->kind->background(d, RT_BACKGROUND_read);
   bool ok = rt_data_read((Filling){.d = data_ahead->d,
                                    .s = batch->s,
                                    .device = data_ahead->device,
@@ -68,7 +67,7 @@ static bool read_one(DataAhead *data_ahead, const Batch *batch) {
                                    .first = batch->cursor,
                                    .seed = batch->seeded ? &batch->seed : NULL,
                                    .f = &data_ahead->fault});
-  if (ahead && ok) ahead->send(data_ahead->device);
+  if (ok) d->kind->background(d, RT_BACKGROUND_send);
   return ok;
 }
 

@@ -234,11 +234,10 @@ void rt_tensor_zero(Device *d, const rt_tensor *tensor) {
 
 /* Views of the host keep their earlier contents. */
 void rt_ahead_take(const Device *d) {
-  if (!d->kind->ahead || !d->program->host_ahead) return;
-  for (int i = 0; i < d->program->ntensors; i++)
+  for (int i = 0; d->program->host_ahead && i < d->program->ntensors; i++)
     if (d->program->tensors[i].ahead >= 0 && d->program->tensors[i].kind == RT_INPUT)
       d->state[i] = STALE;
-  d->kind->ahead->take(d);
+  d->kind->background(d, RT_BACKGROUND_take);
 }
 
 const rt_entry *rt_entry_find(const rt_program *program, const char *name) {

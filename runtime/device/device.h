@@ -37,17 +37,6 @@ typedef struct RowCopy { /* `rows` times `bytes`, between strided rows */
   int64_t bytes, rows;
 } RowCopy;
 
-/* Inputs of the next step, sent while entries run: the device has a second buffer for them, which
-   is copied to the inputs when the step begins. One thread at a time calls `begin`, `at` and
-   `send`; the thread that runs entries calls `take` after a `send`. */
-typedef struct DeviceAhead {
-  char *(*at)(const Device *d, const rt_tensor *t); /* where the host writes it; NULL: not ahead */
-  void (*begin)(const Device *d); /* returns when the buffer may be written: its last contents were
-                                     sent */
-  void (*send)(const Device *d);  /* all that was written goes */
-  void (*take)(const Device *d);  /* later entries read the inputs that were sent */
-} DeviceAhead;
-
 typedef struct DeviceFound {
   char name[96];
   int sm;      /* its generation, as rt_program.sm */
@@ -72,8 +61,11 @@ typedef struct DeviceCalls {
   void (*begin)(Device *d, const rt_collective *c, const void *send, void *receive, void *work);
   void (*end)(Device *d, const rt_collective *c, int64_t n);
   void (*rows)(Device *d, const RowCopy *c);
-  /* Copies a range into the snapshot; the copy may be under way until `drain`. */
-  void (*keep)(Device *d, const rt_range *range);
+  /* An operation outside of entries, after those for which it has tokens; a thread's, `read` or
+     `write`: returns when the thread may begin. Does nothing if the program does not have it. One
+     thread at a time calls it for `read` and `send`, the thread that runs entries for `take`, after
+     a `send`, and `keep`. */
+  void (*background)(const Device *d, rt_background_op op);
   void (*words)(const Device *d, char *out, size_t n); /* what it is: 2 workers */
   /* Describes device `number` of this kind on this machine without starting it. NULL: every machine
      has one. */
@@ -85,7 +77,8 @@ typedef struct DeviceCalls {
   void (*fetch)(const Device *d, const rt_tensor *t);
   void (*push)(const Device *d, const rt_tensor *t);
   void (*drain)(const Device *d); /* waits until all pushed data has arrived */
-  const DeviceAhead *ahead;       /* NULL: inputs are written where they are read */
+  /* Where `read` writes an input of the next step; NULL: in memory of its own. NULL: all are. */
+  char *(*ahead_at)(const Device *d, const rt_tensor *t);
   /* Bytes of a tensor without a view, in the window. */
   char *(*span)(const Device *d, const rt_tensor *t, int64_t from, int64_t bytes, bool writes);
 } DeviceCalls;
@@ -144,7 +137,7 @@ int64_t rt_tensor_count(const rt_tensor *tensor);
 const void *rt_tensor_read(const Device *d, const rt_tensor *tensor);
 void *rt_tensor_write(const Device *d, const rt_tensor *tensor);
 void rt_tensor_rows(Device *d, const RowCopy *c);
-void rt_ahead_take(const Device *d); /* all inputs that were sent ahead */
+void rt_ahead_take(const Device *d); /* all inputs that were read ahead */
 
 /* The same of bytes from .. from + bytes - 1, rt_span_most of them at most. A span without a view
    holds until the next one is asked for. */

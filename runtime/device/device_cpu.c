@@ -51,11 +51,15 @@ static void copy(Device *d, void *to, const void *from, int64_t bytes) {
   move(d, -1, copy_chunk, buffers, bytes);
 }
 
-static void keep(Device *d, const rt_range *range) {
-  int64_t bytes = range->bytes;
-  void *buffers[] = {d->ctx.arena[RT_SNAPSHOT] + range->at,
-                     d->ctx.arena[range->arena] + range->from, &bytes};
-  rt_pool_run(d->pool, copy_chunk, buffers, (bytes + PIECE - 1) / PIECE);
+/* Inputs are taken from memory of the thread that reads them; threads hand over what they did. */
+static void background(const Device *d, rt_background_op op) {
+  for (int i = 0; op == RT_BACKGROUND_keep && i < d->program->nsnapshot; i++) {
+    const rt_range *range = &d->program->snapshot[i];
+    int64_t bytes = range->bytes;
+    void *buffers[] = {d->ctx.arena[RT_SNAPSHOT] + range->at,
+                       d->ctx.arena[range->arena] + range->from, &bytes};
+    rt_pool_run(d->pool, copy_chunk, buffers, (bytes + PIECE - 1) / PIECE);
+  }
 }
 
 /* Both memories are one. */
@@ -203,5 +207,5 @@ const DeviceCalls rt_device_cpu = {.target = "native",
                                    .begin = begin,
                                    .end = end,
                                    .rows = rows,
-                                   .keep = keep,
+                                   .background = background,
                                    .words = words};

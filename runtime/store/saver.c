@@ -88,9 +88,7 @@ void rt_saver_take(Saver *saver, const Progress *progress, bool aside) {
   Device *d = saver->d;
   bool copies = aside && rt_arena_bytes(d, RT_SNAPSHOT);
   saver->progress = *progress, saver->aside = aside;
-  for (int i = 0; copies && i < d->program->nsnapshot; i++)
-    d->kind->keep(d, &d->program->snapshot[i]);
-  if (copies && d->kind->drain) d->kind->drain(d);
+  if (copies) d->kind->background(d, RT_BACKGROUND_keep);
 }
 
 /* ---- faults of files ---- */
@@ -157,6 +155,7 @@ static bool write_own(Saver *saver, Fault *f) {
   char path[RT_PATH], name[64];
   rt_checkpoint_file(name, rt_comm_rank(saver->d->comm), false);
   rt_join(path, saver->fresh, name);
+  if (saver->aside) saver->d->kind->background(saver->d, RT_BACKGROUND_write);
   return rt_checkpoint_write(path, saver->aside ? &saver->then : saver->d, false, &saver->mine.file,
                              f);
 }

@@ -1,9 +1,10 @@
-/* Inputs that the CUDA device sends ahead (runtime/device/cuda/cuda_inputs.c), with the stand-in of
-   the driver: a program written by hand reads its inputs, twice, while those of the next run are on
-   their way, in orders that events allow, launch by launch and from a graph. A run must read the
-   inputs written for it, and these are written while the previous run may not have begun. Then one
-   wait or one record of an event is left out, each in turn: some order shows it. Each case is a
-   process of its own, as the stand-in counts calls by process. */
+/* Inputs that the CUDA device sends ahead (runtime/device/cuda/cuda_background.c), with the
+   stand-in of the driver: a program written by hand reads its inputs, twice, while those of
+   the next run are on their way, in orders that events allow, launch by launch and from a
+   graph. A run must read the inputs written for it, and these are written while the previous
+   run may not have begun. Then one wait or one record of an event is left out, each in turn:
+   some order shows it. Each case is a process of its own, as the stand-in counts calls by
+   process. */
 #include "runtime/device/cuda/device_cuda.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -52,21 +53,25 @@ static void step(rt_ctx *rt) {
 }
 
 static const rt_entry entry = {.name = "step", .run = step};
-static const rt_program program = {.abi = RT_ABI_VERSION,
-                                   .model = "test",
-                                   .compiler = "",
-                                   .hash = "",
-                                   .target = "sm_80",
-                                   .sm = 80,
-                                   .arena_bytes = {64, 4 * RUNS *BYTES, 6 * LINE, 4 * LINE},
-                                   .ahead_at = 4 * LINE,
-                                   .host_view = 3 * LINE,
-                                   .host_window = 4 * RUNS * BYTES,
-                                   .host_ahead = 2 * LINE,
-                                   .tensors = tensors,
-                                   .ntensors = 4,
-                                   .entries = &entry,
-                                   .nentries = 1};
+static rt_program program = {
+    .abi = RT_ABI_VERSION,
+    .model = "test",
+    .compiler = "",
+    .hash = "",
+    .target = "sm_80",
+    .sm = 80,
+    .arena_bytes = {64, 4 * RUNS *BYTES, 6 * LINE, 4 * LINE},
+    .ahead_at = 4 * LINE,
+    .host_view = 3 * LINE,
+    .host_window = 4 * RUNS * BYTES,
+    .host_ahead = 2 * LINE,
+    .background = {[RT_BACKGROUND_read] = {true, 1 << RT_BACKGROUND_send, 0},
+                   [RT_BACKGROUND_send] = {true, 1 << RT_BACKGROUND_take, 0},
+                   [RT_BACKGROUND_take] = {true, 1 << RT_BACKGROUND_send, 0}},
+    .tensors = tensors,
+    .ntensors = 4,
+    .entries = &entry,
+    .nentries = 1};
 
 static float number(int run, int tensor, int i) { return (float)(1000 * run + 100 * tensor + i); }
 
@@ -75,10 +80,9 @@ static void fill(float *to, int run, int tensor) {
 }
 
 static void send(const Device *d, int run) {
-  const DeviceAhead *ahead = d->kind->ahead;
-  ahead->begin(d);
-  for (int i = 0; i < 2; i++) fill((float *)ahead->at(d, &tensors[i]), run, i);
-  ahead->send(d);
+  d->kind->background(d, RT_BACKGROUND_read);
+  for (int i = 0; i < 2; i++) fill((float *)d->kind->ahead_at(d, &tensors[i]), run, i);
+  d->kind->background(d, RT_BACKGROUND_send);
 }
 
 static void check(const float *have, int run) {
@@ -99,7 +103,7 @@ static void run_all(bool no_graph) {
   Fault f = {0};
   DeviceOptions o = {.no_graph = no_graph};
   if (!rt_device_start(&d, &program, NULL, &o, &f)) rt_die(&f);
-  if (d.kind->ahead->at(&d, &tensors[2])) _exit(1);
+  if (d.kind->ahead_at(&d, &tensors[2])) _exit(1);
   send(&d, 0);
   for (int run = 0; run < RUNS; run++) {
     if (run == 2)
@@ -117,12 +121,17 @@ static void run_all(bool no_graph) {
   _exit(0);
 }
 
+static rt_background_op without = RT_BACKGROUNDS; /* which token is left out */
+
 static bool runs_well(const char *order, bool no_graph) {
   int status;
   setenv("SHARDC_EMULATE_ORDER", order, 1);
   pid_t child = fork();
   if (!child) {
-    if (getenv("SHARDC_EMULATE_DROP") && !freopen("/dev/null", "w", stderr)) _exit(2);
+    if (without < RT_BACKGROUNDS) program.background[without].after = 0;
+    if ((getenv("SHARDC_EMULATE_DROP") || without < RT_BACKGROUNDS) &&
+        !freopen("/dev/null", "w", stderr))
+      _exit(2);
     run_all(no_graph);
   }
   return waitpid(child, &status, 0) == child && WIFEXITED(status) && !WEXITSTATUS(status);
@@ -162,9 +171,20 @@ static void no_record(void **state) {
   leave_out("record", (const int[]){1, 2, 3, 6, 8, 9, 10, 12}, 8);
 }
 
+static void no_token(void **state) {
+  (void)state;
+  for (without = RT_BACKGROUND_read; without <= RT_BACKGROUND_take; without++) {
+    bool well = true;
+    for (int order = 0; order < 6 && well; order++)
+      well = runs_well((const char *[]){"0", "1", "2", "3", "4", "5"}[order], order % 2 == 0);
+    if (well) fail_msg("nobody notices that operation %d has no token", (int)without);
+  }
+  without = RT_BACKGROUNDS;
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(all_orders), cmocka_unit_test(no_wait),
-                                     cmocka_unit_test(no_record)};
+                                     cmocka_unit_test(no_record), cmocka_unit_test(no_token)};
   setenv("SHARDC_LIBCUDA", LIBCUDA, 1);
   setenv("SHARDC_EMULATE_DEVICES", "1", 1), setenv("SHARDC_EMULATE_LATE", "1", 1);
   return cmocka_run_group_tests(tests, NULL, NULL);

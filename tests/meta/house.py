@@ -58,6 +58,7 @@ OPEN = {('runtime', 'runtime/rt.h'), ('runtime', 'runtime/rt_abi.def'),
         ('runtime', 'ir/support/sha256.h'), ('runtime', 'ir/schedule/send_queue.h'),  # inline, one meaning for all
         ('runtime', 'ir/collectives.def'), ('runtime', 'ir/communicators.def'),
         ('runtime', 'ir/arenas.def'), ('runtime', 'ir/phases.def'),
+        ('runtime', 'ir/background.def'),
         ('codegen', 'runtime/rt_abi.def'),                                   # the seam: runtime functions
         ('runtime', 'ir/plan/setting_default.h'), ('ir', 'frontend/settings/settings.def'),  # defaults
         ('ir', 'passes/passes.def'), ('ir', 'passes/facts.def'),     # facts of an `after` line

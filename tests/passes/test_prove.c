@@ -7,12 +7,13 @@
 #include <string.h>
 
 #define HEAD "shardc-ir 1\nmodel T\nafter memory\nmesh data = 2, tensor = 2\n"
+#define INPUTS "background read on data after take\nbackground take on compute after read\n"
 #define KERNEL                                                                                     \
   "kernel @k(%0 : f32[O:2, P:8], %1 : f32[O:2, P:8]) {\n%2 = mul %0, %1 : f32[O:2, P:8]\nreturn "  \
   "%2\n}\n"
 
 /* Nine rounds, each of which finds its weights gathered and adds to a stack of its own. */
-static const char rounds[] = HEAD KERNEL
+static const char rounds[] = HEAD INPUTS KERNEL
     "param @w : f32[L:9, O/data:1, P:8] at(0)\ninput @x : f32[O:2, P:8] at(64)\n"
     "output @y : f32[O:2, P:8] at(0)\noutput @z : f32[L:9, O/data:1, P:8] at(128)\n"
     "body @h(%0 : i32[] {at(arg 0 + 0)}, %1 : f32[O:2, P:8] {at(arg 1 + 0)}, %2 : f32[O:1, P:8] "
@@ -36,7 +37,7 @@ static const char rounds[] = HEAD KERNEL
     "at(global @z + 0)}\n"
     "store @y, %2\nstore @z, %3\n}\n";
 
-static const char straight[] = HEAD KERNEL
+static const char straight[] = HEAD INPUTS KERNEL
     "param @w : f32[O/data:1, P:8] at(0)\ninput @x : f32[O:2, P:8] at(64)\n"
     "output @y : f32[O:2, P:8] at(0)\n"
     "entry @step {frame = 128} {\n"

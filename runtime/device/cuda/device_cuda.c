@@ -144,7 +144,7 @@ static bool start(Device *d, const DeviceOptions *options, Fault *f) {
   if (!rt_cuda_load(&cuda->api, f) || !open_context(cuda, choose(d, options, &cuda->api), f))
     return false;
   if (!fits(cuda, program, f) || !make_arenas(d, cuda, f) || !rt_cuda_pin(d, f)) return false;
-  if (!make_counters(cuda, program, f) || !rt_cuda_ahead_open(cuda, program, f)) return false;
+  if (!make_counters(cuda, program, f) || !rt_cuda_background_open(cuda, program, f)) return false;
   if (!rt_cuda_kernels_open(cuda, program, f) || !rt_cuda_beside_open(d, options->threads, f))
     return false;
   if (!rt_cuda_streams_open(cuda, program, options->check, f)) return false;
@@ -192,7 +192,8 @@ static void stop(Device *d) {
     if (cuda->entry[i].graph) api->cuGraphExecDestroy(cuda->entry[i].graph);
   if (d->comm) d->comm->let_go = NULL;
   if (cuda->nccl) rt_nccl_stop(cuda->nccl);
-  rt_cuda_flights_close(cuda, d->program), rt_cuda_waited_close(cuda), rt_cuda_ahead_close(cuda);
+  rt_cuda_flights_close(cuda, d->program), rt_cuda_waited_close(cuda),
+      rt_cuda_background_close(cuda);
   rt_cuda_streams_close(cuda), rt_cuda_beside_close(cuda);
   rt_cuda_unpin(cuda);
   for (int i = 0; i < RT_ARENAS; i++)
@@ -519,13 +520,6 @@ static void rows(Device *d, const RowCopy *row_copy) {
   rt_cuda_must(cuda, cuda->api.cuMemcpy2DAsync(&copy, cuda->stream), "copy rows");
 }
 
-static void keep(Device *d, const rt_range *range) {
-  const Cuda *cuda = d->inside;
-  rt_cuda_streams_drain(cuda);
-  rt_cuda_copy(cuda, at(d->ctx.arena[RT_SNAPSHOT] + range->at),
-               cuda->arena[range->arena] + (CUdeviceptr)range->from, range->bytes, "snapshot");
-}
-
 static void words(const Device *d, char *out, size_t n) {
   const Cuda *cuda = d->inside;
   snprintf(out, n, "%s (sm_%d, driver %d.%d)", cuda->device.name, cuda->device.sm,
@@ -556,12 +550,12 @@ const DeviceCalls rt_device_gpu = {.start = start,
                                    .begin = begin,
                                    .end = end,
                                    .rows = rows,
-                                   .keep = keep,
                                    .words = words,
                                    .find = find,
                                    .waited = rt_cuda_waited,
                                    .fetch = fetch,
                                    .push = push,
                                    .drain = drain,
-                                   .ahead = &rt_cuda_ahead,
+                                   .background = rt_cuda_background,
+                                   .ahead_at = rt_cuda_ahead_at,
                                    .span = span};

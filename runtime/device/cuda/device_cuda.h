@@ -23,11 +23,11 @@ typedef struct OpenSpan { /* a span of a tensor, in the window */
   bool written;
 } OpenSpan;
 
-typedef struct CudaFlights CudaFlights; /* cuda_flight.c */
-typedef struct CudaWaited CudaWaited;   /* cuda_stall.c */
-typedef struct CudaAhead CudaAhead;     /* cuda_inputs.c */
-typedef struct CudaBeside CudaBeside;   /* cuda_host_kernels.c */
-typedef struct CudaStreams CudaStreams; /* cuda_copy_streams.c */
+typedef struct CudaFlights CudaFlights;       /* cuda_flight.c */
+typedef struct CudaWaited CudaWaited;         /* cuda_stall.c */
+typedef struct CudaBackground CudaBackground; /* cuda_background.c */
+typedef struct CudaBeside CudaBeside;         /* cuda_host_kernels.c */
+typedef struct CudaStreams CudaStreams;       /* cuda_copy_streams.c */
 
 typedef struct HostPages { /* memory of the host that the GPU reads and writes */
   void *at;
@@ -55,7 +55,7 @@ typedef struct Cuda {
   OpenSpan open;        /* the contents of the window */
   Nccl *nccl;           /* NULL: collectives go through the host */
   CudaFlights *flights; /* NULL: all messages are on the stream of the kernels */
-  CudaAhead *ahead;     /* NULL: no inputs are sent ahead */
+  CudaBackground *background;
   CudaBeside *beside;   /* NULL: the host has no kernels */
   CudaStreams *streams; /* NULL: nothing moves between the memories */
   CudaWaited *waited;   /* NULL: nobody asks how long messages were waited for */
@@ -91,10 +91,11 @@ void rt_cuda_flights_begin(const Device *d);
 void rt_cuda_flights_end(const Device *d); /* of an entry: what was sent has gone */
 bool rt_cuda_flights_open(Cuda *cuda, const rt_program *program, Fault *f);
 void rt_cuda_flights_close(Cuda *cuda, const rt_program *program);
-/* Inputs of the next step (cuda_inputs.c). */
-extern const DeviceAhead rt_cuda_ahead;
-bool rt_cuda_ahead_open(Cuda *cuda, const rt_program *p, Fault *f);
-void rt_cuda_ahead_close(Cuda *cuda);
+/* Operations outside of entries (cuda_background.c). */
+bool rt_cuda_background_open(Cuda *cuda, const rt_program *program, Fault *f);
+void rt_cuda_background_close(Cuda *cuda);
+void rt_cuda_background(const Device *d, rt_background_op op);
+char *rt_cuda_ahead_at(const Device *d, const rt_tensor *tensor);
 /* Kernels of the host (cuda_host_kernels.c). */
 bool rt_cuda_beside_open(Device *d, int threads, Fault *f);
 void rt_cuda_beside_close(Cuda *cuda);
