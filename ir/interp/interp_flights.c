@@ -57,6 +57,7 @@ static Mark send_on(PlacedCall *call, const Fn *f, const Op *before) {
 void placed_start_flight(PlacedCall *call, const Fn *f, const Op *op, PlacedAddress from, Mark own,
                          PlacedAddress to) {
   bool inplace = f->values.at[op->out].storage.view == VIEW_INPLACE;
+  placed_touch(from, sent_bytes(f, op), false), placed_touch(to, received_bytes(f, op), true);
   const Op *before = flight_before(f, op);
   if (before) own = send_on(call, f, before);
   Flying flying = {.op = op, .m = message_of(f, op), .from = from, .to = to, .own = own};
@@ -105,9 +106,11 @@ void placed_land_flight(PlacedCall *call, const Fn *f, const Op *op, Mark mark) 
 /* Starts the message of this op, unless its loop has started it already. */
 void placed_run_start(PlacedCall *call, const Op *op) {
   call->mark[op->out] = placed_new_mark(call);
-  if (attr_int(&op->attrs, ATTR_flight, 0) >= 0)
-    placed_start_flight(call, call->f, op, placed_address(call, op->in[0]), call->mark[op->in[0]],
-                        placed_address(call, op->out));
+  if (attr_int(&op->attrs, ATTR_flight, 0) < 0) return;
+  placed_begin_operation(call, op, STREAM_compute, call->round);
+  placed_start_flight(call, call->f, op, placed_address(call, op->in[0]), call->mark[op->in[0]],
+                      placed_address(call, op->out));
+  placed_end_operation(call, op);
 }
 
 void placed_run_wait(PlacedCall *call, const Op *op) {

@@ -22,7 +22,8 @@ struct Interp {
   const char *error;
   Tensor *global; /* by index in m->globals */
   VEC(Store) stores;
-  struct Ranks *ranks; /* of a mesh (interp_ranks.h), or NULL */
+  struct Ranks *ranks;           /* of a mesh (interp_ranks.h), or NULL */
+  struct PlacedStreams *streams; /* of an entry whose steps overlap, after its last run */
   int64_t rank;
   InterpWork *work;     /* NULL: no limit */
   InterpKernel *kernel; /* NULL: kernels are run by their mathematics */

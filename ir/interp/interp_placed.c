@@ -8,7 +8,8 @@
    same with its two buffers, which it takes as dense, and exchanges blocks with the machines of its
    peers (interp_ranks.c): what it receives may come before all that it sends is sent.
 
-   Loops are in interp_rounds.c, messages in flight in interp_flights.c. */
+   Loops are in interp_rounds.c, messages in flight in interp_flights.c, streams in
+   interp_streams.c. */
 #include "interp_rounds.h"
 #include "ir/schedule/pipeline_schedule.h"
 
@@ -189,18 +190,29 @@ static void run_placed_move(PlacedCall *call, const Op *op) {
   call->mark[op->out] = mark;
 }
 
+/* Kernels, copies between memories, collectives; where they run: see event_stream. */
+static void run_operation(PlacedCall *call, const Op *op) {
+  OpStream stream = STREAM_compute;
+  if (op->code == OP_move)
+    stream = value_type(call->f, op->out)->tier == TIER_device ? STREAM_up : STREAM_down;
+  else if (op->code == OP_kernel && kernel_beside(call->x->in->m, op->callee)) stream = STREAM_host;
+  placed_begin_operation(call, op, stream, call->round);
+  if (op->code == OP_kernel) run_placed_kernel(call, op);
+  else if (op->code == OP_move) run_placed_move(call, op);
+  else run_placed_collective(call, op);
+  placed_end_operation(call, op);
+}
+
 void placed_run(PlacedCall *call) {
   for (OpId i = 0; i < call->f->ops.n && !call->x->error; i++) {
     const Op *op = &call->f->ops.at[i];
     ScheduleLoops loops;
     if (schedule_find(call->f, i, &loops)) run_placed_turns(call, &loops), i = schedule_end(&loops);
-    else if (op->code == OP_kernel) run_placed_kernel(call, op);
     else if (op->code == OP_loop) placed_run_loop(call, op);
     else if (op->code == OP_store) run_placed_store(call, op);
     else if (op_flies(op)) placed_run_start(call, op);
     else if (op->code == OP_wait) placed_run_wait(call, op);
-    else if (op->code == OP_move) run_placed_move(call, op);
-    else if (op_family(op->code) == FAMILY_COLLECTIVE) run_placed_collective(call, op);
+    else if (op->code == OP_kernel || op_between_buffers(op->code)) run_operation(call, op);
     else if (op->code == OP_concat) run_placed_concat(call, op);
     else if (op->code == OP_load) call->mark[op->out] = slot_of(call->x, op->global) + 1;
     else run_placed_view(call, op);
@@ -216,6 +228,7 @@ static void exchange_globals(PlacedMachine *machine, bool out) {
       machine->global[g] = placed_memory(machine, machine->in->m->globals.at[g]->name, n * size);
       machine->old[g] = ++machine->last;
       placed_spoil((PlacedAddress){&machine->global[g], 0}, n * size, machine->last);
+      placed_share_global(machine, g);
     }
     PlacedAddress at = {&machine->global[g], 0};
     if (out) placed_read(at, tensor->type.elem, tensor->at, n);
@@ -238,13 +251,17 @@ bool interp_run_placed(Interp *in, const char *entry) {
   PlacedMachine machine = {.in = in, .arena = arena_new()};
   machine.global = ARENA_ARRAY(machine.arena, Memory, in->m->globals.n + 1);
   machine.old = ARENA_ARRAY(machine.arena, Mark, in->m->globals.n + 1);
+  placed_begin_streams(&machine, f);
   exchange_globals(&machine, false);
   Memory frame[TIERS];
-  PlacedCall call = {
-      .x = &machine, .f = f, .mark = ARENA_ARRAY(machine.arena, Mark, f->values.n + 1)};
+  PlacedCall call = {.x = &machine,
+                     .f = f,
+                     .round = NO_ROUND,
+                     .mark = ARENA_ARRAY(machine.arena, Mark, f->values.n + 1)};
   for (Tier t = 0; t < TIERS; t++) {
     frame[t] = placed_memory(&machine, tier_name(t), attr_int(&f->attrs, tier_frame(t), 0));
     call.frame[t].memory = &frame[t];
+    placed_share_frame(&machine, &frame[t], t);
   }
   placed_run(&call);
   if (machine.flying.n)

@@ -4,8 +4,12 @@
 #define SHARDC_INTERP_PLACED_H
 #include "interp_inside.h"
 #include "ir/schedule/message.h"
+#include "ir/schedule/stream_order.h"
 
 typedef uint32_t Mark; /* 0: nobody */
+
+typedef struct PlacedStreams PlacedStreams; /* interp_streams.c */
+typedef struct StreamByte StreamByte;
 
 typedef struct Memory {
   const char *name;
@@ -13,6 +17,9 @@ typedef struct Memory {
   double *element; /* by byte: of numbers that are elements of a field; else NULL */
   Mark *mark;
   int64_t n;
+  bool host;
+  PlacedStreams *streams; /* NULL: one stream touches it, or the order of several is given */
+  StreamByte *shared;     /* by byte */
 } Memory;
 
 typedef struct PlacedAddress {
@@ -36,8 +43,9 @@ typedef struct PlacedMachine {
   Memory *global; /* by index in m->globals */
   Mark *old;      /* marks of the globals at the start */
   Mark last;
-  VEC(Flying) flying; /* in the order of starts */
-  const char *error;  /* the first */
+  VEC(Flying) flying;     /* in the order of starts */
+  PlacedStreams *streams; /* NULL: the program has one, or no tokens yet */
+  const char *error;      /* the first */
 } PlacedMachine;
 
 typedef struct PlacedCall { /* a function that runs */
@@ -47,6 +55,7 @@ typedef struct PlacedCall { /* a function that runs */
   const PlacedAddress *in, *out;
   Mark *mark;                /* by value */
   const PlacedAddress *ring; /* of a body: where this round finds its rings */
+  int64_t round;             /* or NO_ROUND */
 } PlacedCall;
 
 typedef enum Access {
@@ -83,5 +92,20 @@ Mark placed_new_mark(PlacedCall *call);
 /* As rt_copy: all bytes from v's first to its last element; those of its elements must be its
  * own. */
 void placed_copy(PlacedCall *call, const Op *op, PlacedAddress to, ValueId v, Mark to_mark);
+
+/* ---- streams (interp_streams.c) ---- */
+/* Before the globals of a run. */
+void placed_begin_streams(PlacedMachine *machine, const Fn *entry);
+/* Accesses to the memory are looked at, if streams share it. */
+void placed_share_global(PlacedMachine *machine, uint32_t slot);
+void placed_share_frame(PlacedMachine *machine, Memory *memory, Tier tier);
+/* Around all accesses of an operation; the round as in its event (events.h). */
+void placed_begin_operation(PlacedCall *call, const Op *op, OpStream stream, int64_t round);
+void placed_end_operation(PlacedCall *call, const Op *op);
+bool placed_in_operation(const PlacedCall *call); /* also if nothing is looked at */
+void placed_touch_shared(PlacedAddress address, int64_t bytes, bool written);
+static inline void placed_touch(PlacedAddress address, int64_t bytes, bool written) {
+  if (address.memory->streams) placed_touch_shared(address, bytes, written);
+}
 
 #endif

@@ -18,8 +18,9 @@ void placed_error(PlacedCall *call, const Op *op, const char *what, ValueId v) {
 /* ---- bytes ---- */
 
 Memory placed_memory(PlacedMachine *x, const char *name, int64_t n) {
-  Memory m = {name, ARENA_ARRAY(x->arena, unsigned char, n + 2 * CACHE_LINE), NULL,
-              ARENA_ARRAY(x->arena, Mark, n + 1), n};
+  Memory m = {.name = name, .n = n};
+  m.byte = ARENA_ARRAY(x->arena, unsigned char, n + 2 * CACHE_LINE);
+  m.mark = ARENA_ARRAY(x->arena, Mark, n + 1);
   if (x->in->field) m.element = ARENA_ARRAY(x->arena, double, n + 1);
   m.byte += -(uintptr_t)m.byte % CACHE_LINE;
   memset(m.byte, 0xff, (size_t)n);
@@ -32,6 +33,7 @@ bool placed_inside(PlacedAddress address, int64_t bytes) {
 
 void placed_spoil(PlacedAddress address, int64_t bytes, Mark mark) {
   if (!placed_inside(address, bytes)) return;
+  placed_touch(address, bytes, true);
   memset(address.memory->byte + address.at, 0xff, (size_t)bytes);
   for (int64_t i = 0; i < bytes; i++) address.memory->mark[address.at + i] = mark;
   for (int64_t i = 0; address.memory->element && i < bytes; i++)
@@ -78,6 +80,7 @@ static bool has_elements(PlacedAddress address, Elem e) {
 void placed_write(PlacedAddress to, Elem e, const double *x, int64_t n) {
   int64_t size = elem_bytes(e);
   bool elements = has_elements(to, e);
+  placed_touch(to, n * size, true);
   for (int64_t i = 0; i < n; i++, to.at += size)
     if (elements) to.memory->element[to.at] = x[i];
     else encode(to.memory->byte + to.at, e, x[i]);
@@ -86,6 +89,7 @@ void placed_write(PlacedAddress to, Elem e, const double *x, int64_t n) {
 void placed_read(PlacedAddress from, Elem e, double *x, int64_t n) {
   int64_t size = elem_bytes(e);
   bool elements = has_elements(from, e);
+  placed_touch(from, n * size, false);
   for (int64_t i = 0; i < n; i++, from.at += size)
     x[i] = elements ? from.memory->element[from.at] : decode(from.memory->byte + from.at, e);
 }
@@ -117,6 +121,7 @@ static bool visit_element(const PlacedCall *call, ValueId v, PlacedAddress addre
   if (!placed_inside(address, size)) return false;
   bool own = placed_marked(address, size, call->mark[v]);
   if (access == READ && x) placed_read(address, e, x, 1);
+  else placed_touch(address, size, access != READ);
   if (access == WRITE) placed_write(address, e, x, 1);
   if (access == SPOIL) memset(address.memory->byte + address.at, 0xff, (size_t)size);
   if (access == SPOIL && address.memory->element) address.memory->element[address.at] = NAN;
@@ -169,7 +174,7 @@ static int64_t placed_span(const Value *v) {
   return (last + 1) * elem_bytes(v->type.elem);
 }
 
-void placed_copy(PlacedCall *call, const Op *op, PlacedAddress to, ValueId v, Mark to_mark) {
+static void copy(PlacedCall *call, const Op *op, PlacedAddress to, ValueId v, Mark to_mark) {
   PlacedAddress from = placed_address(call, v);
   int64_t n = placed_span(&call->f->values.at[v]);
   if (!placed_visit(call, v, NULL, READ))
@@ -183,4 +188,13 @@ void placed_copy(PlacedCall *call, const Op *op, PlacedAddress to, ValueId v, Ma
   memmove(to.memory->byte + to.at, from.memory->byte + from.at, (size_t)n);
   if (to.memory->element)
     memmove(to.memory->element + to.at, from.memory->element + from.at, (size_t)n * sizeof(double));
+}
+
+/* A move is an operation already; a copy of a store or of a loop becomes one. */
+void placed_copy(PlacedCall *call, const Op *op, PlacedAddress to, ValueId v, Mark to_mark) {
+  bool alone = !placed_in_operation(call);
+  if (alone)
+    placed_begin_operation(call, op, to.memory->host ? STREAM_host : STREAM_compute, call->round);
+  copy(call, op, to, v, to_mark);
+  if (alone) placed_end_operation(call, op);
 }

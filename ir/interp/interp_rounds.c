@@ -102,8 +102,11 @@ static void start_fetch(PlacedCall *call, PlacedRounds *rounds, uint32_t i, int6
   if (n >= rounds->trip || flight->rounds > 0) return;
   PlacedAddress from =
       slice_at(call, rounds, rounds->op->in[flight->role - 1], counter_of(rounds, n));
-  placed_start_flight(call, rounds->op->callee, &rounds->op->callee->ops.at[flight->op], from,
-                      rounds->in_mark[flight->role], ring_at(call, rounds, i, n));
+  const Op *op = &rounds->op->callee->ops.at[flight->op];
+  placed_begin_operation(call, op, STREAM_compute, n);
+  placed_start_flight(call, rounds->op->callee, op, from, rounds->in_mark[flight->role],
+                      ring_at(call, rounds, i, n));
+  placed_end_operation(call, op);
 }
 
 static void start_first_fetches(PlacedCall *call, PlacedRounds *rounds) {
@@ -169,8 +172,12 @@ void placed_round(PlacedCall *call, PlacedRounds *rounds, int64_t n) {
     rounds->out[k] =
         k < rounds->carried ? carry_to(call, rounds, k, n) : slice_at(call, rounds, op->out + k, i);
   begin_flights(call, rounds, n);
-  PlacedCall inner = {
-      .x = call->x, .f = body, .in = rounds->in, .out = rounds->out, .ring = rounds->ring};
+  PlacedCall inner = {.x = call->x,
+                      .f = body,
+                      .in = rounds->in,
+                      .out = rounds->out,
+                      .ring = rounds->ring,
+                      .round = n};
   inner.mark = ARENA_ARRAY(call->x->arena, Mark, body->values.n + 1);
   for (Tier t = 0; t < TIERS; t++) {
     int64_t frame = op_work(op, t);

@@ -1,7 +1,7 @@
 """Tokens of pass `streams` in compiled models: python3 tokens.py SHARDC TEST_TOKENS
 
 Compiles small models with states, gradients, parameters and activations on the host up to pass `streams`, and has
-test_tokens.c check the dumps.
+test_tokens.c check the dumps; small ones are also run.
 """
 import os, subprocess, sys, tempfile
 
@@ -32,14 +32,22 @@ PROGRAMS = [(1, f'{ONE}; micro 2; {KEPT}', SGD),
             (1, f'{ONE}; zero 2 over data; precision bf16; micro 4; {UPDATE}', LATE),
             (1, f'{ONE}; zero 2 over data bucket = 4KiB; precision bf16; micro 2; {UPDATE}; {KEPT}', LATE)]
 
+SMALL = 'Pos=4 Vocab=16 Embed=8 Heads=2 Layers=5 Seq=4'.split()
+
+
+def dump(folder, name, gpus, plan, optim, *options):
+    open(f'{folder}/m.shard', 'w').write(MODEL % (optim, gpus, plan))
+    p = subprocess.run([SHARDC, 'dump', 'm.shard', '--plan', 'p', '--target', 'sm_80', '--after', 'streams', *options],
+                       cwd=folder, capture_output=True, text=True,
+                       env=dict(os.environ, SHARDC_PATH=f'{ROOT}/examples', NO_COLOR='1'))
+    assert p.returncode == 0, f'{plan}: {p.stderr}'
+    open(f'{folder}/{name}', 'w').write(p.stdout)
+    return name
+
+
 with tempfile.TemporaryDirectory() as folder:
-    dumps = []
-    for i, (gpus, plan, optim) in enumerate(PROGRAMS):
-        open(f'{folder}/m.shard', 'w').write(MODEL % (optim, gpus, plan))
-        p = subprocess.run([SHARDC, 'dump', 'm.shard', '--plan', 'p', '--target', 'sm_80', '--after', 'streams'],
-                           cwd=folder, capture_output=True, text=True,
-                           env=dict(os.environ, SHARDC_PATH=f'{ROOT}/examples', NO_COLOR='1'))
-        assert p.returncode == 0, f'{plan}: {p.stderr}'
-        open(f'{folder}/{i}.ir', 'w').write(p.stdout)
-        dumps.append(f'{i}.ir')
-    sys.exit(subprocess.run([os.path.abspath(TEST), *dumps], cwd=folder).returncode)
+    dumps, small = [], []
+    for i, program in enumerate(PROGRAMS):
+        dumps.append(dump(folder, f'{i}.ir', *program))
+        small.append(dump(folder, f'small{i}.ir', *program, *[word for dim in SMALL for word in ('-D', dim)]))
+    sys.exit(subprocess.run([os.path.abspath(TEST), *dumps, '--', *small], cwd=folder).returncode)
