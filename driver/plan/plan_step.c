@@ -2,6 +2,7 @@
    Different steps after a warm-up follow: frozen ones of 1-bit Adam (plan_freeze.c); late ones
    (passes/offload/delayed_update.c), and the time that they wait for the host. */
 #include "plan_report.h"
+#include "ir/schedule/stream_order.h"
 #include "ir/cost/count.h"
 #include "ir/plan/module_settings.h"
 
@@ -122,11 +123,15 @@ void plan_time_of(Sheet *sheet, const Planned *planned, const PlanStep *step) {
 static void draw_lanes(FILE *file, const void *planned) { plan_lanes_svg(file, planned); }
 
 void topic_lanes(Sheet *sheet, const Planned *planned) {
-  if (planned->step.time.total <= 0 || !planned->m->mesh.n || planned->step.lanes.shown <= 0)
-    return;
-  sheet_heading(sheet, "Kernels and messages of a rank, at these peaks");
-  sheet_page(sheet,
-             "Yellow: the kernels wait for messages. Only some rounds of a loop are drawn.\n");
+  bool streams = module_has_streams(planned->m);
+  if (planned->step.time.total <= 0 || planned->step.lanes.shown <= 0) return;
+  if (!planned->m->mesh.n && !streams) return;
+  sheet_heading(sheet, streams ? "Kernels, copies and messages of a rank, at these peaks"
+                               : "Kernels and messages of a rank, at these peaks");
+  sheet_page(sheet, streams ? "Yellow: the kernels wait. An arrow is a token: what it points at "
+                              "waits. Only some rounds of a loop are drawn.\n"
+                            : "Yellow: the kernels wait for messages. Only some rounds of a loop "
+                              "are drawn.\n");
   sheet_draw(sheet, draw_lanes, planned);
 }
 

@@ -112,7 +112,7 @@ static bool run_beside(Clocks *clocks, const Event *event) {
 
 /* Kernels and messages wait for parameters that they touch. */
 static void wait_arrived(Clocks *clocks, const Event *event) {
-  double over = host_clock_arrived(&clocks->host, event);
+  double over = host_clock_arrived(&clocks->host, event, clocks->kernels);
   if (over <= clocks->kernels) return;
   clocks->lanes->away += over - clocks->kernels;
   clocks->kernels = over;
@@ -220,7 +220,7 @@ Lanes lanes_of(const Module *m, const Machine *machine, const EventList *events)
   Lanes lanes = {0};
   if (machine->flops <= 0) return lanes;
   Clocks clocks = clocks_of(m, machine, events);
-  clocks.lanes = &lanes;
+  clocks.lanes = clocks.host.lanes = &lanes;
   for (uint32_t i = 0; i < events->at.n; i++) step(&clocks, i);
   double over = host_clock_over(&clocks.host);
   if (over > clocks.kernels) lanes.away += over - clocks.kernels;
@@ -236,7 +236,7 @@ static Lanes lanes_among(const Module *m, const Machine *machine, const EventLis
   for (int n = 0; n < STEPS; n++) {
     host_clock_shift(&clocks.host, clocks.kernels);
     clocks.messages -= clocks.kernels, clocks.kernels = 0;
-    lanes = (Lanes){0}, clocks.lanes = &lanes;
+    lanes = (Lanes){0}, clocks.lanes = clocks.host.lanes = &lanes;
     for (uint32_t i = 0; i < events->at.n; i++) step(&clocks, i);
     if (n) note_behind(&clocks); /* the first step finds lanes empty */
   }

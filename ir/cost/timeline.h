@@ -8,10 +8,15 @@
 #include "ir/schedule/events.h"
 
 typedef struct LaneSpan { /* of the rounds that the list of events has */
-  int axis;               /* -1: kernels */
+  int axis;               /* of messages; -1: kernels; -1 - s: stream s (stream_order.h) */
   double from, to;        /* seconds */
   const Event *event;
 } LaneSpan;
+
+typedef struct LaneArrow { /* a token: the operation that ends first, the one that waits */
+  int from, to;            /* lanes, as `axis` */
+  double left, right;      /* seconds */
+} LaneArrow;
 
 typedef struct LaneBreak { /* rounds that are not drawn */
   double at;
@@ -21,6 +26,7 @@ typedef struct LaneBreak { /* rounds that are not drawn */
 typedef struct Lanes {
   VEC(LaneSpan) span;
   VEC(LaneBreak) cut;
+  VEC(LaneArrow) arrow;
   double shown;                             /* seconds that the spans take */
   double busy[MAX_MESH], exposed[MAX_MESH]; /* of a run: messages; what kernels wait for them */
   double slowed; /* factor by which kernels take longer, because the processors copy messages as

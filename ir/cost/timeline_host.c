@@ -36,6 +36,26 @@ static double after_others(const HostClocks *clocks, OpStream own, const Event *
   return time;
 }
 
+/* An arrow from the end of an operation in this step to the one that waits for it. */
+static void add_arrow(const HostClocks *clocks, OpStream from, OpStream to, double over,
+                      double begin) {
+  LaneArrow arrow = {-1 - (int)from, -1 - (int)to, over, later(over, begin)};
+  if (over > 0) vec_push(clocks->m->arena, clocks->lanes->arrow, arrow);
+}
+
+static void add_span(const HostClocks *clocks, OpStream stream, double from, const Event *event) {
+  double to = clocks->lane[stream].free;
+  StreamTokens tokens = op_tokens(event_op(event));
+  if (to > from && to > 0)
+    vec_push(clocks->m->arena, clocks->lanes->span,
+             (LaneSpan){-1 - (int)stream, later(from, 0), to, event});
+  if (to > clocks->lanes->shown) clocks->lanes->shown = to;
+  for (OpStream other = STREAM_down; other < STREAMS; other++)
+    if (other != stream)
+      add_arrow(clocks, other, stream, by_token(&clocks->lane[other], &tokens.after[other], event),
+                from);
+}
+
 static void note(HostLane *lane, double over) {
   lane->free = over;
   lane->over[lane->n++ % (MOST_BACK + 1)] = over;
@@ -70,11 +90,14 @@ static void direct_up(HostClocks *clocks, const Event *event, double bytes, doub
   HostLane *lane = &clocks->lane[STREAM_up];
   double from = later(later(lane->free, after_others(clocks, STREAM_up, event)), now);
   note(lane, from + clocks->x->copy + bytes / clocks->x->pcie);
+  add_span(clocks, STREAM_up, from, event);
 }
 
-double host_clock_arrived(const HostClocks *clocks, const Event *event) {
+double host_clock_arrived(const HostClocks *clocks, const Event *event, double now) {
   StreamTokens tokens = op_tokens(event_op(event));
-  return by_token(&clocks->lane[STREAM_up], &tokens.arrived, event);
+  double over = by_token(&clocks->lane[STREAM_up], &tokens.arrived, event);
+  add_arrow(clocks, STREAM_up, STREAM_compute, over, now);
+  return over;
 }
 
 double host_clock_move(HostClocks *clocks, const Event *event, double bytes, bool up, double now) {
@@ -86,6 +109,7 @@ double host_clock_move(HostClocks *clocks, const Event *event, double bytes, boo
     return now;
   }
   lane->free = later(lane->free, after_others(clocks, stream, event));
+  double from = up ? lane->free : later(lane->free, now);
   while (bytes > 0) {
     double n = bytes < room ? bytes : room,
            *slot = &clocks->slot[up][clocks->taken[up]++ % clocks->slots[up]];
@@ -93,12 +117,15 @@ double host_clock_move(HostClocks *clocks, const Event *event, double bytes, boo
     bytes -= n;
   }
   note(lane, lane->free);
+  add_span(clocks, stream, from, event);
   return now;
 }
 
 void host_clock_kernel(HostClocks *clocks, const Event *event, double seconds) {
   HostLane *lane = &clocks->lane[STREAM_host];
-  note(lane, later(lane->free, after_others(clocks, STREAM_host, event)) + seconds);
+  double from = later(lane->free, after_others(clocks, STREAM_host, event));
+  note(lane, from + seconds);
+  add_span(clocks, STREAM_host, from, event);
 }
 
 static void put_back(HostLane *lane, double seconds) {

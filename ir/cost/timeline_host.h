@@ -2,7 +2,7 @@
    copy streams of the runtime do them (runtime/device/). A part of timeline.c. */
 #ifndef SHARDC_TIMELINE_HOST_H
 #define SHARDC_TIMELINE_HOST_H
-#include "machine.h"
+#include "timeline.h"
 #include "ir/schedule/events.h"
 #include "ir/schedule/stream_order.h"
 
@@ -22,6 +22,7 @@ typedef struct HostClocks {
   const Module *m;
   const Machine *x;
   const EventList *events;
+  Lanes *lanes;                      /* where spans and arrows go */
   HostLane lane[STREAMS];            /* `compute`: none */
   double slot[2][MOVE_SLOTS];        /* down, up: when it is empty again */
   int64_t taken[2], slots[2], bytes; /* of a slot */
@@ -32,7 +33,7 @@ HostClocks host_clocks(const Module *m, const Machine *x, const EventList *event
 /* A move of that many bytes; `now` and the result are the kernels' clock before and after it. */
 double host_clock_move(HostClocks *clocks, const Event *event, double bytes, bool up, double now);
 /* When the kernels may do what the event does: the uploads that it waits for are over. */
-double host_clock_arrived(const HostClocks *clocks, const Event *event);
+double host_clock_arrived(const HostClocks *clocks, const Event *event, double now);
 void host_clock_kernel(HostClocks *clocks, const Event *event, double seconds);
 double host_clock_over(const HostClocks *clocks); /* all lanes have done */
 HostAt host_clock_at(const HostClocks *clocks);

@@ -8,6 +8,16 @@ import json, os, re, shutil, sys, xml.etree.ElementTree as tree
 from common import EXAMPLES, check, read, run, workdir
 
 SHARDC, folder, FILE = os.path.abspath(sys.argv[1]), workdir(), f'{EXAMPLES}/tiny_ranks.shard'
+HOST = '''use "gpt2"
+variant Small of GPT2 { Pos = 4; Vocab = 16; Embed = 8; Heads = 2; Layers = 5 }
+train t for Small { size Seq = 4; batch 4; steps 3; data "none.bin" format = u16; optim adamw; clip 1.0 }
+machine box {
+  node gpus = 1 arch = sm_80 memory = 40GiB f32 = 20TFLOPS hbm = 2000GB/s
+  link intra = 300GB/s
+  host memory = 1GiB pcie = 12GB/s cores = 2 dram = 20GB/s
+}
+plan p for Small { on box; zero 2 over data; mesh data = 1; place Batch -> data; offload optimizer, grads -> host }
+'''
 UNITS = {'B': 1, 'KiB': 2**10, 'MiB': 2**20, 'GiB': 2**30}
 
 
@@ -60,6 +70,13 @@ try:
     words = [t.text for t in drawn[0].findall('.//{*}text')]
     check(len(drawn) == 1 and '+ 18 rounds' in words and words.count('data') == 1 and 'node' in words, f'{words}')
     check(len(drawn[0].findall('.//{*}rect')) > 100, 'lanes without spans')
+    # streams of the host's memory, and what waits for what
+    open(f'{folder}/host.shard', 'w').write(HOST)
+    lanes = run(SHARDC, 'plan', 'host.shard', '--target', 'sm_80', '--html', '-', cwd=folder)[0]
+    drawn = tree.fromstring(re.findall(r'<svg.*?</svg>', lanes[lanes.index('Kernels, copies and messages'):], re.S)[0])
+    words, arrows = [t.text for t in drawn.findall('.//{*}text')], drawn.findall(".//{*}path[@class='w']")
+    check({'kernels', 'down', 'host', 'up'} <= set(words), f'{words}')
+    check(arrows and any(a.find('{*}title').text == 'up waits for host' for a in arrows), 'no arrows')
     # classes of stages: a column each, of one memory what --json tells
     stages = f'{os.path.dirname(FILE)}/gpt1t.shard'
     page = run(SHARDC, 'plan', stages, '--html', '-', cwd=folder)[0]
