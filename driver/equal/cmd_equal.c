@@ -13,7 +13,7 @@ static void say_equal(const EqualRun *run) {
             as_count(run->classes), as_text(run->classes > 1 ? "s" : ""),
             as_count((double)run->steps));
   sheet_say_if(sheet, *run->sizes, "  at the sizes {sizes}\n", as_text(run->sizes));
-  sheet_say(sheet, "  a wrong program passes with a chance below {}\n", as_text("2^-40"));
+  sheet_say(sheet, "  two runs over a field of 2^51 numbers\n");
   sheet_show(sheet, run->o->value[OPT_JSON] != NULL);
 }
 

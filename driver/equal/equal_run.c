@@ -57,12 +57,12 @@ static const char *kept_text(const EqualRun *run, const char *text) {
 static bool compare_after(EqualRun *run, const char *pass, bool early) {
   uint32_t last = run->o->operands.n - 1;
   EqualTask task = {
-      .seed = run->seed, .steps = run->steps, .work = run->limited ? &run->work : NULL};
+      .seed = run->seed + early, .steps = run->steps, .work = run->limited ? &run->work : NULL};
   Cli model, ranks;
   run->made = false;
   if (!make_side(run, &model, 0, last ? NULL : "micro", &task.model)) return false;
   if (!make_side(run, &ranks, last, pass, &task.ranks)) return false; /* messages live on */
-  task.ranks.early = early, run->made = true;
+  task.ranks.early = run->early = early, run->made = true;
   run->ranks = mesh_ranks(task.ranks.programs[0]), run->classes = task.ranks.n;
   bool equal = programs_equal(&task, &run->report);
   run->report.why = kept_text(run, run->report.why);
@@ -79,10 +79,11 @@ static const char *first_fault(EqualRun *run) {
   uint32_t n;
   const Pass *table = pass_table(&n);
   EqualReport shown = run->report;
+  bool early = run->early; /* as the run that differed */
   run->limited = false;
   const char *found = "prove";
   for (uint32_t i = pass_number("micro"); i < n && !diag_errors(run->o->c->diag); i++)
-    if (table[i].run && !compare_after(run, table[i].name, false)) {
+    if (table[i].run && !compare_after(run, table[i].name, early)) {
       found = table[i].name;
       break;
     }
@@ -146,7 +147,8 @@ static bool compare_early(EqualRun *run) {
   vec_push(run->o->c->arena, small.sets, "plan.zero.bucket=256");
   bool equal = compare_after(&again, "prove", true), refused = diag_errors(small.c->diag);
   if (refused) return compare_after(run, "prove", true);
-  run->o->sets = small.sets, run->report = again.report, run->made = again.made;
+  run->o->sets = small.sets, run->report = again.report, run->made = again.made,
+  run->early = again.early;
   return equal;
 }
 
@@ -185,9 +187,7 @@ bool equal_try(EqualRun *run, const Cli *o, bool strict, double seconds, Exit *e
 
 static const char *equal_words(const EqualRun *run, Arena *arena, int64_t ranks) {
   const char *of = ranks == run->ranks ? "" : arena_printf(arena, " of %lld", (long long)ranks);
-  return arena_printf(arena,
-                      "%lld%s rank%s, %u program%s, %u entries; a wrong program passes with "
-                      "a chance below 2^-40",
+  return arena_printf(arena, "%lld%s rank%s, %u program%s, %u entries; two runs over 2^51 numbers",
                       (long long)run->ranks, of, ranks > 1 ? "s" : "", run->classes,
                       run->classes > 1 ? "s" : "", run->report.entries);
 }

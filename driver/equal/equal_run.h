@@ -13,7 +13,7 @@ typedef struct EqualRun {
   uint32_t classes;
   EqualReport report;
   InterpWork work; /* that is left */
-  bool limited, differs;
+  bool limited, differs, early;
 } EqualRun;
 
 /* Compares as `o` says, within that many seconds; 0: without a limit. False: the sizes break a rule

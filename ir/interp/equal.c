@@ -21,6 +21,7 @@ typedef struct Equal {
   Module *m; /* of the model */
   Runner model, ranks;
   const char *entry; /* that ran last */
+  bool infinite;     /* in a step that is left out: its outputs are nonsense */
 } Equal;
 
 static bool differs(Equal *equal, Str global, int64_t element, const char *why) {
@@ -62,6 +63,11 @@ static void runner_set_all(const Runner *runner, Str name, double value) {
   if (!runner_has(runner, name)) return;
   if (runner->whole) interp_set_all(runner->whole, name, value);
   else ranks_set_all(runner->ranks, name, value);
+}
+
+static void runner_set_infinite(const Runner *runner, bool on) {
+  if (runner->whole) interp_set_infinite(runner->whole, on);
+  else ranks_set_infinite(runner->ranks, on);
 }
 
 static const Tensor *runner_get(const Runner *runner, Str name) {
@@ -156,7 +162,8 @@ static bool is_flat(const Module *m, const Global *g) {
 static bool compare_all(Equal *equal) {
   for (uint32_t i = 0; i < equal->m->globals.n; i++) {
     const Global *global = equal->m->globals.at[i];
-    bool output = global->kind == GLOBAL_OUTPUT && runner_has(&equal->ranks, global->name);
+    bool output = !equal->infinite && global->kind == GLOBAL_OUTPUT &&
+                  runner_has(&equal->ranks, global->name);
     bool kept = (global->kind == GLOBAL_PARAM || global->kind == GLOBAL_STATE) &&
                 !is_flat(equal->m, global);
     if (!output && !kept) continue;
@@ -220,6 +227,17 @@ static bool same_sizes(Equal *equal) {
   return true;
 }
 
+/* A step whose numbers do not count as finite: the branch that leaves such a step out. */
+static bool run_infinite(Equal *equal) {
+  int step = step_of(equal->m, (int)equal->task->steps + 1);
+  set_all(equal, step), equal->infinite = true;
+  runner_set_infinite(&equal->model, true), runner_set_infinite(&equal->ranks, true);
+  bool same = run_both(equal, "step", step);
+  runner_set_infinite(&equal->model, false), runner_set_infinite(&equal->ranks, false);
+  equal->infinite = false;
+  return same;
+}
+
 bool programs_equal(const EqualTask *task, EqualReport *report) {
   Equal equal = {.task = task, .report = report, .m = task->model.programs[0]};
   *report = (EqualReport){0};
@@ -228,11 +246,12 @@ bool programs_equal(const EqualTask *task, EqualReport *report) {
   if (!same_sizes(&equal)) return false;
   set_all(&equal, 0);
   if (!run_both(&equal, "init", 0)) return false;
-  for (int i = 1; i <= task->steps; i++) {
+  for (int i = 1; i <= (int)task->steps; i++) {
     int step = step_of(equal.m, i);
     set_all(&equal, step);
     if (!run_both(&equal, "step", step)) return false;
   }
-  set_all(&equal, task->steps + 1);
+  if (task->ranks.early && !run_infinite(&equal)) return false;
+  set_all(&equal, (int)task->steps + 2);
   return run_others(&equal);
 }

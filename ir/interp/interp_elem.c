@@ -101,6 +101,8 @@ static double field_rsqrt(double x) { return field_div(1, field_function(OP_sqrt
 static double field_scalar(const InterpRun *run, const double *x) {
   const Op *op = run->op;
   if (op->code == OP_cast) return field_cast(run, x[0]);
+  if (op->code == OP_lt && isinf(x[1]) && run->interp->infinite && !run_out(run, 0)->type.rank)
+    return 0;
   if (op->code == OP_pow) return field_pow(op, x[0]);
   if (op->code == OP_rsqrt) return field_rsqrt(x[0]);
   if (field_unary[op->code]) return field_unary[op->code](x[0]);

@@ -16,7 +16,7 @@ typedef struct Store {
 struct Interp {
   Module *m;
   Arena *arena;
-  bool round, early, exact_codes, field;
+  bool round, early, exact_codes, field, infinite;
   double noise;
   uint64_t drawn; /* noise so far */
   const char *error;

@@ -22,6 +22,7 @@ Ranks *ranks_new_classes(Module *const *classes, uint32_t n, Arena *a);
 void ranks_set_round(Ranks *r, bool on);
 void ranks_set_exact_codes(Ranks *r, bool on);   /* interp_set_exact_codes */
 void ranks_set_field(Ranks *r, bool on);         /* interp_set_field */
+void ranks_set_infinite(Ranks *r, bool on);      /* interp_set_infinite */
 void ranks_set_work(Ranks *r, InterpWork *work); /* interp_set_work */
 void ranks_set_early(Ranks *r, bool on);         /* interp_set_early */
 void ranks_set(Ranks *r, const char *global, const double *data);
