@@ -45,9 +45,9 @@ static bool make_side(EqualRun *run, Cli *one, uint32_t i, const char *until, Eq
   made = made && (!until || pipeline_classes(m, &options, all));
   diag_take(run->o->c->diag, one->c->diag, "E");
   if (!made) return false;
-  if (pass_number(m->after) <= pass_number("micro")) simplify_module(m, true);
   *side = (EqualSide){.programs = all->at, .n = all->n};
   side->whole = pass_number(m->after) < pass_number("localize");
+  if (side->whole) simplify_module(m, true); /* constants are rounded where they are folded */
   side->placed = pass_number(m->after) >= pass_number("memory");
   return true;
 }
