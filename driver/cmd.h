@@ -44,7 +44,6 @@ typedef struct Cli {
   DiagFormat format;
   bool colour;                    /* of stderr */
   const struct Change *chosen;    /* for what the plan leaves open (driver/fit); NULL: nothing */
-  const struct LowerFacts *facts; /* about the file that was lowered */
   struct LayoutDrawings *layouts; /* wanted of the file that is lowered; NULL: none */
   const char *written;            /* a plan that FILE does not have; NULL: none */
   bool planning;                  /* nothing is compiled */

@@ -293,6 +293,7 @@ static Exit prepare_targets(Cli *o, Module *m, CompileParts *parts, const char *
   for (uint32_t i = 0; e == EXIT_FINE && i < parts->target.n; i++) {
     Module *copy = ir_parse(o->c, o->operands.at[0], text, length);
     if (!copy) return EXIT_INPUT;
+    copy->written = m->written;
     const char *target = o->value[OPT_TARGET] = parts->target.at[i];
     const char *name = plan ? arena_printf(o->c->arena, "%s, %s", plan, target) : target;
     e = prepare(o, copy, parts, name);

@@ -49,10 +49,9 @@ Cli cli_again(const Cli *o) {
   return one;
 }
 
-Module *load_shard(Cli *o, const char *path, LowerFacts *facts) {
+Module *load_shard(Cli *o, const char *path) {
   LowerOptions lower = {.path = path, .model = o->value[OPT_MODEL], .train = o->value[OPT_TRAIN]};
-  *facts = (LowerFacts){0};
-  lower.facts = facts, lower.layouts = o->layouts;
+  lower.layouts = o->layouts;
   lower.plan = o->value[OPT_PLAN], lower.written = o->written;
   lower.dims = o->dims.at, lower.ndims = o->dims.n;
   lower.sets = o->sets.at, lower.nsets = o->sets.n;
@@ -83,7 +82,7 @@ bool machine_compiles(const Cli *o, const Module *m) {
   if (o->value[OPT_TARGET] || !arch || !arch_only_planned(arch)) return true;
   for (int i = 0; target_name(i); i++)
     all = arena_printf(o->c->arena, "%s%s%s", all, *all ? ", " : "", target_name(i));
-  Report *r = diag_at(o->c->diag, "E0602", o->facts ? o->facts->on : (Span){0},
+  Report *r = diag_at(o->c->diag, "E0602", module_written(m, "plan.on").value,
                       "no programs are compiled for `arch = %s`, which is for `plan`", name);
   diag_label(r, "a machine with %s", name);
   diag_help(r, "`--target NAME` compiles for another one: %s", all);
@@ -97,7 +96,7 @@ static void note_other_target(const Cli *o, const Module *m, const Target *targe
   if (!*of_machine || !strcmp(of_machine, target->name) || (o->planning && o->here) ||
       diag_given(o->c->diag, "N0602"))
     return;
-  Report *r = diag_at(o->c->diag, "N0602", o->facts ? o->facts->on : (Span){0},
+  Report *r = diag_at(o->c->diag, "N0602", module_written(m, "plan.on").value,
                       "the target is %s, from `--target`", target->name);
   diag_label(r, "a machine with %s", of_machine);
 }
@@ -166,12 +165,19 @@ static Exit set_target(Cli *o, Module *m) {
   return e;
 }
 
+/* The word that lets messages fly; else the whole line. */
+static Span flight_word(const Module *m) {
+  Span overlap = module_written(m, "plan.zero.overlap").value,
+       ahead = module_written(m, "plan.zero.prefetch").value;
+  return overlap.file ? overlap : ahead.file ? ahead : module_written(m, "plan.zero").all;
+}
+
 /* Messages staged through the host do not fly: the host sends them. */
 static Exit check_flies(const Cli *o, const Module *m) {
   bool overlap = plan_overlaps(m);
   Ahead ahead = flights_ahead(m);
   if (!message_by_host(m) || (ahead.layers <= 0 && ahead.bytes <= 0 && !overlap)) return EXIT_FINE;
-  Report *r = diag_at(o->c->diag, "E0602", o->facts ? o->facts->flight : (Span){0},
+  Report *r = diag_at(o->c->diag, "E0602", flight_word(m),
                       "messages of GPUs over `--comm %s` are staged through the host, which waits "
                       "for each: none overlaps with the computation",
                       module_communicator(m)->name);
@@ -202,10 +208,8 @@ Exit load_module(Cli *o, Module **m) {
   if (kind == FILE_MISSING) return cannot_read(o->c, path);
   if (kind == FILE_IR && names_choices(o))
     return cli_usage("`%s` is IR: its model, plan, sizes and settings are fixed already", path);
-  LowerFacts *facts = ARENA_NEW(o->c->arena, LowerFacts);
-  o->facts = facts;
-  *m = kind == FILE_IR ? load_ir(o, path) : load_shard(o, path, facts);
-  if (*m && kind == FILE_SHARD) fit_choose(o, *m, facts);
+  *m = kind == FILE_IR ? load_ir(o, path) : load_shard(o, path);
+  if (*m && kind == FILE_SHARD) fit_choose(o, *m);
   if (*m && o->value[OPT_CLASS] && !module_choose_class(*m, o->value[OPT_CLASS]))
     return cli_usage("`--class` is first, middle, middle_1, middle_2_5, last or the like, not `%s`",
                      o->value[OPT_CLASS]);

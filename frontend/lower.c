@@ -143,7 +143,7 @@ static Module *write_module(World *w, const LowerOptions *options, const Choice 
   write_dims(m, sizes);
   if (choice->plan) write_mesh(&build, sizes, choice->plan->item);
   write_settings(m, checked, choice, options);
-  write_setting_places(&build, choice);
+  write_written_blocks(m, w, choice);
   write_recompute(&build, checked, choice->plan ? choice->plan->item : NULL);
   write_offload(&build, choice->plan ? choice->plan->item : NULL);
   write_weights(m, checked,
@@ -237,37 +237,6 @@ static void no_train(World *w, const Choice *choice) {
             choice->model->name);
 }
 
-/* The word that lets messages fly; else the whole line. */
-static Span flight_word(const AstSetting *zero) {
-  const AstValue *ahead = setting_option(zero, "prefetch"),
-                 *overlap = setting_option(zero, "overlap");
-  return overlap ? overlap->span : ahead ? ahead->span : zero->span;
-}
-
-static void mesh_facts(const AstSetting *mesh, LowerFacts *facts) {
-  uint32_t n = 0;
-  for (uint32_t i = 0; mesh && i < mesh->values.n && n < MAX_MESH; i++)
-    if (mesh->values.at[i].key) facts->axis[n++] = mesh->values.at[i].span;
-}
-
-/* The positions of words of a plan that the caller may need for messages. */
-static LowerFacts plan_facts(const Decl *plan) {
-  LowerFacts facts = {.plan = plan->span, .plan_name = plan->name};
-  const AstValue *micro = settings_value(plan->item, "micro", NULL);
-  if (micro) facts.micro = true, facts.micro_at = micro->span;
-  const AstValue *on = settings_value(plan->item, "on", NULL);
-  if (on) facts.on = on->span;
-  mesh_facts(settings_line(plan->item, "mesh"), &facts);
-  const AstSetting *zero = settings_line(plan->item, "zero");
-  const AstValue *schedule = settings_value(plan->item, "pipeline", NULL);
-  if (schedule) facts.pipeline = schedule->span;
-  if (zero) facts.zero = zero->span, facts.flight = flight_word(zero);
-  const AstValue *ahead = setting_option(zero, "prefetch");
-  if (ahead) facts.ahead = ahead->span;
-  facts.bucket = setting_option(zero, "bucket") != NULL;
-  return facts;
-}
-
 Module *lower_program(Ctx *c, const LowerOptions *options) {
   Choice choice;
   World *w = world_load(c, options->path);
@@ -276,11 +245,6 @@ Module *lower_program(Ctx *c, const LowerOptions *options) {
     return NULL;
   if (!choice.train) no_train(w, &choice);
   apply_command_line(w, &choice, options);
-  if (options->facts)
-    *options->facts = choice.plan ? plan_facts(choice.plan)
-                                  : (LowerFacts){.plan_left = choose_plan_left(w, &choice)};
-  const AstValue *async = choice.train ? settings_value(choice.train->item, "save", "async") : NULL;
-  if (options->facts && async) options->facts->async = async->span;
   check_blocks(w, &choice);
   Sizes *sizes = choice_sizes(w, &choice);
   give_command_line(w, sizes, options);

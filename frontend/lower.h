@@ -5,20 +5,6 @@
 #include "layout.h"
 #include "ir/ir.h"
 
-typedef struct LowerFacts { /* what was written, for messages of later stages */
-  Span plan;                /* the plan's name; file 0: no plan */
-  Span zero, micro_at;      /* its line `zero`, the value of `micro`; file 0: none */
-  Span pipeline;            /* the schedule of its stages */
-  Span flight;              /* what follows `overlap` or `prefetch` in it */
-  Span ahead;               /* what follows `prefetch` */
-  Span on;                  /* its machine */
-  Span async;               /* of the train block: the value of `async` of `save` */
-  Span axis[MAX_MESH];      /* of its mesh, each with its size; file 0: no more */
-  Str plan_name;            /* NULL: none */
-  Str plan_left;            /* one of FILE that would do, when none was asked for; NULL: none */
-  bool micro, bucket;       /* one was written */
-} LowerFacts;
-
 typedef struct LayoutDrawings {
   const char *name; /* of a layout; NULL: all that the model uses */
   VEC(const Layout *) drawn;
@@ -34,7 +20,6 @@ typedef struct LowerOptions {
   uint32_t ndims;
   const char *const *sets; /* "train.steps=10": settings given on the command line */
   uint32_t nsets;
-  LowerFacts *facts;       /* filled in; may be NULL */
   LayoutDrawings *layouts; /* filled in; may be NULL */
 } LowerOptions;
 

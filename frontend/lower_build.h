@@ -23,7 +23,7 @@ Module *lower_inputs(World *w, Eval *checked, const Choice *choice);
 
 void write_mesh(Build *build, const Sizes *sizes, const AstItem *plan); /* lower_plan.c */
 /* Words of settings that passes may have to refuse. */
-void write_setting_places(Build *build, const Choice *choice);
+void write_written_blocks(Module *m, World *w, const Choice *choice);
 
 /* ---- layouts for people (lower_layout.c) ---- */
 /* Figures of what a checked model uses, added to out, which may be NULL; W0304 */

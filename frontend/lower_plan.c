@@ -53,27 +53,48 @@ static void write_likes(Module *m, const Sizes *sizes) {
   }
 }
 
-/* The places of all names after `of`, in the lines for groups of parameters. */
-static void write_group_places(Build *build, const AstItem *train) {
+/* ---- what is written ---- */
+
+/* All names after `of`, in the lines for groups of parameters. */
+static void written_groups(Module *m, WrittenBlocks *to, const AstItem *train) {
   const SettingGroup *group;
-  uint32_t n = settings_groups(build->m->ctx, train, "optim", &group);
+  uint32_t n = settings_groups(m->ctx, train, "optim", &group);
   for (uint32_t i = 0; i < n; i++) {
     Span all = group[i].path[0]->span, last = group[i].path[group[i].paths - 1]->span;
     all.length = last.offset + last.length - all.offset;
-    module_set_loc(build->m, optimizer_key(build->m, (int)i + 1, "train.optim.of"),
-                   build_loc(build, all));
+    vec_push(m->arena, to->settings,
+             ((WrittenSetting){optimizer_key(m, (int)i + 1, "train.optim.of"), all, all, all}));
   }
 }
 
-void write_setting_places(Build *build, const Choice *choice) {
-  const AstSetting *micro = choice->plan ? settings_line(choice->plan->item, "micro") : NULL;
-  const AstSetting *optim = choice->train ? settings_line(choice->train->item, "optim") : NULL;
-  const AstSetting *zero = choice->plan ? settings_line(choice->plan->item, "zero") : NULL;
-  const AstValue *ahead = zero ? setting_option(zero, "prefetch") : NULL;
-  if (ahead) module_set_loc(build->m, "plan.zero.prefetch", build_loc(build, ahead->span));
-  if (micro) module_set_loc(build->m, "plan.micro", build_loc(build, micro->path->span));
-  if (optim) module_set_loc(build->m, "train.optim", build_loc(build, optim->path->span));
-  write_group_places(build, choice->train ? choice->train->item : NULL);
+static void written_line(Module *m, WrittenBlocks *to, const char *block, const AstSetting *line) {
+  WrittenSetting whole = {
+      arena_printf(m->arena, "%s.%s", block, line->path->text), line->span, line->path->span, {0}};
+  for (uint32_t i = 0; i < line->values.n; i++) {
+    const AstPair *pair = &line->values.at[i];
+    if (!pair->key && !whole.value.file) whole.value = pair->value->span;
+    if (pair->key)
+      vec_push(m->arena, to->settings,
+               ((WrittenSetting){arena_printf(m->arena, "%s.%s", whole.key, pair->key->text),
+                                 pair->span, pair->key->span, pair->value->span}));
+  }
+  vec_push(m->arena, to->settings, whole);
+}
+
+static void written_block(Module *m, WrittenBlocks *to, const char *block, const AstItem *item) {
+  for (uint32_t i = 0; item && item->block && i < item->block->settings.n; i++)
+    if (!setting_is_group(item, item->block->settings.at[i]))
+      written_line(m, to, block, item->block->settings.at[i]);
+}
+
+void write_written_blocks(Module *m, World *w, const Choice *choice) {
+  WrittenBlocks *to = ARENA_NEW(m->arena, WrittenBlocks);
+  if (choice->plan) to->plan = choice->plan->name, to->plan_at = choice->plan->span;
+  else to->plan_left = choose_plan_left(w, choice);
+  written_block(m, to, "plan", choice->plan ? choice->plan->item : NULL);
+  written_block(m, to, "train", choice->train ? choice->train->item : NULL);
+  written_groups(m, to, choice->train ? choice->train->item : NULL);
+  m->written = to;
 }
 
 void write_mesh(Build *build, const Sizes *sizes, const AstItem *plan) {

@@ -295,8 +295,19 @@ typedef struct OffloadLine {
 typedef struct Setting { /* resolved train, plan and machine settings that passes and the executable
                             read */
   Str key, value; /* such as train.optim = adamw, train.optim.lr = 0.0006, data.train = "a.bin" */
-  Loc loc;        /* the word of the file, for diagnostics; of no file in a module read from text */
 } Setting;
+
+/* What files and --set say, for messages of later stages; no text of a module has it. */
+typedef struct WrittenSetting {
+  Str key;               /* plan.zero, plan.zero.prefetch; plan.mesh.data */
+  Span all, word, value; /* zero 3 prefetch = 1: the line; or prefetch = 1 */
+} WrittenSetting;
+
+typedef struct WrittenBlocks {
+  Str plan, plan_left; /* the plan's name; one that would do where none is asked for; or NULL */
+  Span plan_at;
+  VEC(WrittenSetting) settings;
+} WrittenBlocks;
 
 typedef struct IrSource { /* embedded model files: what loc(f1:..) points into */
   Str name, text; /* name: from the folder of the model's file on, whatever path was typed */
@@ -336,6 +347,7 @@ typedef struct Module {
   TargetFacts host_target; /* on a GPU: the processor that runs host kernels; no name: there are
                               no host kernels */
   VEC(Setting) settings;
+  const WrittenBlocks *written; /* never NULL */
   VEC(RecomputeLine) recompute; /* in the order of the plan, as those below */
   VEC(OffloadLine) offload;
   VEC(IrSource) sources; /* file numbers of Loc start at 1 */
@@ -403,8 +415,8 @@ Global *module_global(const Module *m, Str name);
 Global *module_add_global(Module *m, GlobalKind kind, Str name, Type type, Loc loc);
 Str module_setting(const Module *m, const char *key, const char *otherwise);
 /* The user's word for a setting. */
-Loc module_setting_loc(const Module *m, const char *key);
-void module_set_loc(Module *m, const char *key, Loc loc); /* nothing where it is not set */
+/* The last that is written of a setting; no key, and no positions: nothing is. */
+WrittenSetting module_written(const Module *m, const char *key);
 double module_number(const Module *m, const char *key, double otherwise);
 void module_set(Module *m, const char *key, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

@@ -7,7 +7,9 @@
 #include <stdlib.h>
 
 Module *module_new(Ctx *c) {
+  static const WrittenBlocks nothing;
   Module *m = ARENA_NEW(c->arena, Module);
+  m->written = &nothing;
   m->ctx = c, m->arena = c->arena, m->shares = ARENA_NEW(c->arena, MaskShares);
   m->target = m->host_target = target_none;
   m->model = intern(c->names, ""), m->after = intern(c->names, "lower");
@@ -110,14 +112,10 @@ void module_set(Module *m, const char *key, const char *format, ...) {
     vec_push(m->arena, m->settings, (Setting){.key = intern(m->ctx->names, key), .value = value});
 }
 
-Loc module_setting_loc(const Module *m, const char *key) {
-  const Setting *setting = find_setting(m, key);
-  return setting ? setting->loc : (Loc){0};
-}
-
-void module_set_loc(Module *m, const char *key, Loc loc) {
-  Setting *setting = find_setting(m, key);
-  if (setting) setting->loc = loc;
+WrittenSetting module_written(const Module *m, const char *key) {
+  for (uint32_t i = m->written->settings.n; i-- > 0;)
+    if (!strcmp(m->written->settings.at[i].key, key)) return m->written->settings.at[i];
+  return (WrittenSetting){0};
 }
 
 static ValueId add_value(Module *m, Fn *f, Type t, OpId def, uint32_t result) {

@@ -201,6 +201,7 @@ bool pipeline_run(Module *m, const PipelineOptions *options) {
 static Module *copy_for(Module *m, const char *text, size_t n, const StageClass *c) {
   Module *copy = ir_parse(m->ctx, arena_printf(m->arena, "stages %s", c->name), text, n);
   must(copy, "pipeline: the module before `offload` cannot be read back");
+  copy->written = m->written;
   module_choose_class(copy, c->name);
   return copy;
 }

@@ -129,10 +129,9 @@ static Exit say_difference(EqualRun *run) {
 /* ---- one comparison ---- */
 
 static Exit find_sizes(EqualRun *run, bool strict) {
-  LowerFacts facts;
   Cli one = cli_again(run->o);
   if (file_kind(run->o->c, run->o->operands.at[0]) != FILE_SHARD) return EXIT_FINE;
-  Module *m = load_shard(&one, run->o->operands.at[0], &facts);
+  Module *m = load_shard(&one, run->o->operands.at[0]);
   diag_take(run->o->c->diag, one.c->diag, "E");
   if (!m) return EXIT_INPUT;
   run->buckets = module_whole(m, "plan.zero") > 0;

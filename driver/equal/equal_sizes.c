@@ -52,8 +52,7 @@ static Cli cli_with(const SmallSizes *sizes, Arena *arena) {
 static bool is_possible(const SmallSizes *sizes) {
   Arena *arena = arena_new();
   Cli one = cli_with(sizes, arena);
-  LowerFacts facts;
-  bool possible = load_shard(&one, one.operands.at[0], &facts) && !diag_errors(one.c->diag);
+  bool possible = load_shard(&one, one.operands.at[0]) && !diag_errors(one.c->diag);
   ctx_free(one.c), arena_free(arena);
   return possible;
 }

@@ -169,22 +169,20 @@ static bool make_programs(Cli *one, Module *m, Programs *out) {
 }
 
 bool change_programs(const Cli *o, const Change *change, Ctx **c, Programs *out) {
-  LowerFacts facts;
   Change all = with_chosen(o, change), rest = without_sets(&all);
   Cli one = changed(o, &all);
   *c = one.c;
-  Module *m = load_shard(&one, o->operands.at[0], &facts);
+  Module *m = load_shard(&one, o->operands.at[0]);
   for (uint32_t i = 0; m && i < rest.n; i++) set_line(m, &rest.line[i]);
-  if (m) fit_set_bucket(m, &facts);
+  if (m) fit_set_bucket(m);
   return make_programs(&one, m, out);
 }
 
 bool change_anew(const Cli *o, const Change *change, Ctx **c, Programs *out) {
-  LowerFacts facts;
   Change rest = without_sets(change);
   Cli one = changed(o, change);
   *c = one.c, one.chosen = NULL;
-  Module *m = load_shard(&one, o->operands.at[0], &facts);
-  if (m) change_choose(&one, m, &rest), fit_choose(&one, m, &facts);
+  Module *m = load_shard(&one, o->operands.at[0]);
+  if (m) change_choose(&one, m, &rest), fit_choose(&one, m);
   return make_programs(&one, m, out);
 }

@@ -20,16 +20,18 @@ static bool surely_fits(const Module *m, int64_t capacity) {
 
 /* The largest divisor of a rank's share of the batch with which the program fits. A mesh without a
    machine may run anywhere, so its micro-batch is not chosen. */
-static void choose_micro(Cli *o, Module *m, const LowerFacts *facts) {
+static void choose_micro(Cli *o, Module *m) {
   ChangeSearch search = search_new(o, m, BY_BYTES);
   bool anywhere = m->mesh.n && machine_node_memory(m) <= 0;
-  if (facts->micro || anywhere || rank_share(m) < 2 || surely_fits(m, search.device)) return;
+  if (module_written(m, "plan.micro").key || anywhere || rank_share(m) < 2 ||
+      surely_fits(m, search.device))
+    return;
   search.host = INT64_MAX;
   Try whole = search_try(&search, search.base);
   if (!whole.made || search_fits(&search, &whole) || !search_run(&search, 1u << TRY_MICRO)) return;
   Arena *arena = o->c->arena;
   int64_t reserve = fit_machine(o, m).reserve;
-  Report *r = diag_at(o->c->diag, "N0601", facts->plan, "micro = %s was chosen",
+  Report *r = diag_at(o->c->diag, "N0601", m->written->plan_at, "micro = %s was chosen",
                       change_value(&search.best.change, "plan.micro"));
   diag_fact(r, "needs %s; the whole %s of %lld would need %s; available: %s",
             arena_amount(arena, (double)(budget_all(&search.best.cost.need) + reserve)),
@@ -57,7 +59,7 @@ static const char *schedule_name(Arena *arena, const Change *change) {
    more often. If none fits, the one with the least memory. Schedules that this model, communicator
    or number of layers does not allow are no candidates; if none is left, the passes report why the
    first one is not. */
-static void choose_schedule(Cli *o, Module *m, const LowerFacts *facts) {
+static void choose_schedule(Cli *o, Module *m) {
   ChangeSearch search = search_new(o, m, BY_MAKESPAN);
   Str word = module_word(m, "plan.pipeline");
   if (!word || strcmp(word, "auto") != 0) return;
@@ -67,8 +69,8 @@ static void choose_schedule(Cli *o, Module *m, const LowerFacts *facts) {
   if (!search.best.made) diag_drop(o->c->diag, "N0601"), search.best = search.tried.at[0];
   change_choose(o, m, &search.best.change);
   if (!search.best.made) return;
-  Report *r = diag_at(o->c->diag, "N0601", facts->pipeline, "`pipeline %s` was chosen",
-                      schedule_name(o->c->arena, &search.best.change));
+  Report *r = diag_at(o->c->diag, "N0601", module_written(m, "plan.pipeline").value,
+                      "`pipeline %s` was chosen", schedule_name(o->c->arena, &search.best.change));
   for (uint32_t i = 0; i < search.tried.n; i++)
     if (search.tried.at[i].made)
       diag_fact(r, "%s: %.4g FLOP from the first turn to the last, %s",
@@ -79,13 +81,14 @@ static void choose_schedule(Cli *o, Module *m, const LowerFacts *facts) {
 
 /* ---- uneven = memory ---- */
 
-static void choose_layers(Cli *o, Module *m, const LowerFacts *facts) {
+static void choose_layers(Cli *o, Module *m) {
   ChangeSearch search = search_new(o, m, BY_BYTES);
   if (strcmp(module_word(m, "plan.pipeline.uneven"), "memory") != 0) return;
   search.device = search.host = INT64_MAX;
   if (!search_run(&search, 1u << TRY_LAYERS)) return; /* the passes say why there is none */
   change_choose(o, m, &search.best.change);
-  Report *r = diag_at(o->c->diag, "N0601", facts->pipeline, "%s layers on a stage were chosen",
+  Report *r = diag_at(o->c->diag, "N0601", module_written(m, "plan.pipeline").value,
+                      "%s layers on a stage were chosen",
                       change_value(&search.best.change, "made.stage_layers"));
   for (uint32_t i = 0; i < search.tried.n; i++)
     if (search.tried.at[i].made)
@@ -96,9 +99,9 @@ static void choose_layers(Cli *o, Module *m, const LowerFacts *facts) {
 
 /* ---- the bucket: by latency and rate of the machine's links (ir/cost/bucket.h) ---- */
 
-int64_t fit_set_bucket(Module *m, const LowerFacts *facts) {
+int64_t fit_set_bucket(Module *m) {
   Machine machine = plan_machine(m);
-  int64_t bytes = facts->bucket ? 0 : bucket_default(m, &machine);
+  int64_t bytes = module_written(m, "plan.zero.bucket").key ? 0 : bucket_default(m, &machine);
   if (bytes) module_set(m, "plan.zero.bucket", "%lld", (long long)bytes);
   return bytes;
 }
@@ -109,10 +112,11 @@ double fit_latency(const Module *m, int64_t bytes) {
   return time.seconds > 0 ? 100 * time.latency / time.seconds : 0;
 }
 
-static void choose_bucket(Cli *o, Module *m, const LowerFacts *facts) {
-  int64_t before = plan_zero_bucket(m), bytes = fit_set_bucket(m, facts);
+static void choose_bucket(Cli *o, Module *m) {
+  int64_t before = plan_zero_bucket(m), bytes = fit_set_bucket(m);
+  Span zero = module_written(m, "plan.zero").all;
   if (!bytes) return;
-  Report *r = diag_at(o->c->diag, "N0601", facts->zero.file ? facts->zero : facts->plan,
+  Report *r = diag_at(o->c->diag, "N0601", zero.file ? zero : m->written->plan_at,
                       "bucket = %lldMiB was chosen", (long long)(bytes >> 20));
   Str why = arena_printf(
       o->c->arena, "latency is %.2g %% of the time of a full bucket; of %s it would be %.2g %%",
@@ -124,11 +128,11 @@ static void choose_bucket(Cli *o, Module *m, const LowerFacts *facts) {
   diag_help(r, "to choose another: `--set plan.zero.bucket=N`, or `bucket = N` in the line `zero`");
 }
 
-void fit_choose(Cli *o, Module *m, const LowerFacts *facts) {
-  choose_micro(o, m, facts);
-  choose_schedule(o, m, facts);
-  choose_layers(o, m, facts);
+void fit_choose(Cli *o, Module *m) {
+  choose_micro(o, m);
+  choose_schedule(o, m);
+  choose_layers(o, m);
   if (diag_errors(o->c->diag)) return;
   fit_offload(o, m);
-  choose_bucket(o, m, facts);
+  choose_bucket(o, m);
 }

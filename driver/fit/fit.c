@@ -135,13 +135,14 @@ static void say_capacity(const Cli *o, const Module *m, Report *r) {
 }
 
 /* The place is the line that would change. */
-static Span place_of(const LowerFacts *facts, const Change *change) {
+static Span place_of(const Module *m, const Change *change) {
+  Span stage = module_written(m, "plan.zero").all, micro = module_written(m, "plan.micro").value,
+       async = module_written(m, "train.save.async").value;
   bool zero = false;
   for (uint32_t i = 0; i < change->n; i++) zero |= !strncmp(change->line[i].key, "plan.zero", 9);
-  if (zero && facts->zero.file) return facts->zero;
-  if (change->n == 1 && change_value(change, "train.save.async") && facts->async.file)
-    return facts->async;
-  return change_value(change, "plan.micro") && facts->micro_at.file ? facts->micro_at : facts->plan;
+  if (zero && stage.file) return stage;
+  if (change->n == 1 && change_value(change, "train.save.async") && async.file) return async;
+  return change_value(change, "plan.micro") && micro.file ? micro : m->written->plan_at;
 }
 
 /* A label at the line `zero` with the data that it does not partition. */
@@ -204,8 +205,9 @@ static bool find_change(const Cli *o, const Module *m, Try *out) {
   return found;
 }
 
-static void say_help(Cli *o, const Module *m, const LowerFacts *facts, Report *r,
-                     const Try *found) {
+static void say_help(Cli *o, const Module *m, Report *r, const Try *found) {
+  Span async = module_written(m, "train.save.async").value,
+       micro_at = module_written(m, "plan.micro").value;
   bool sync = found->change.n == 1 && change_value(&found->change, "train.save.async");
   const char *html = m->mesh.n ? "; `shardc plan --html` draws the timeline" : "",
              *need = amount(o->c, budget_all(&found->cost.need) + reserve_of(o, m)),
@@ -213,35 +215,34 @@ static void say_help(Cli *o, const Module *m, const LowerFacts *facts, Report *r
   if (found->cost.seconds > 0)
     time = arena_printf(o->c->arena, ", and at least %.3g s a step", found->cost.seconds);
   diag_help(r, "%s would need %s%s%s", change_words(o->c->arena, &found->change), need, time, html);
-  if (micro && found->change.n == 1 && facts->micro_at.file)
-    diag_edit(r, facts->micro_at, "%s", micro);
-  if (sync && facts->async.file) diag_edit(r, facts->async, "off");
+  if (micro && found->change.n == 1 && micro_at.file) diag_edit(r, micro_at, "%s", micro);
+  if (sync && async.file) diag_edit(r, async, "off");
 }
 
-const char *fit_subject(Ctx *c, const LowerFacts *facts) {
-  bool named = facts->plan_name && *facts->plan_name;
-  return named ? arena_printf(c->arena, "plan `%s`", facts->plan_name) : "the program";
+const char *fit_subject(const Module *m) {
+  Str plan = m->written->plan;
+  return plan && *plan ? arena_printf(m->arena, "plan `%s`", plan) : "the program";
 }
 
-bool fit_check(Cli *o, const Module *m, const LowerFacts *facts) {
+bool fit_check(Cli *o, const Module *m) {
   Budget budget = module_budget(m);
   Try better = {0};
   int64_t capacity = fit_capacity(o, m), reserve = reserve_of(o, m);
   if (budget_all(&budget) <= capacity) return true;
   bool shard = file_kind(o->c, o->operands.at[0]) == FILE_SHARD,
        found = shard && find_change(o, m, &better);
-  Span at = place_of(facts, &better.change);
-  Report *r = diag_at(o->c->diag, "E0801", at, "%s needs %s on rank 0, capacity is %s",
-                      fit_subject(o->c, facts), amount(o->c, budget_all(&budget) + reserve),
-                      amount(o->c, capacity + reserve));
-  if (facts->zero.file && at.offset == facts->zero.offset) label_stage(m, r);
+  Span at = place_of(m, &better.change), zero = module_written(m, "plan.zero").all;
+  Report *r =
+      diag_at(o->c->diag, "E0801", at, "%s needs %s on rank 0, capacity is %s", fit_subject(m),
+              amount(o->c, budget_all(&budget) + reserve), amount(o->c, capacity + reserve));
+  if (zero.file && at.offset == zero.offset) label_stage(m, r);
   say_parts(o->c, r, &budget, reserve);
   say_rings(m, r);
   say_capacity(o, m, r);
-  if (facts->plan_left)
+  if (m->written->plan_left)
     diag_help(r, "this is one rank without a plan; `--plan %s` takes one of the file",
-              facts->plan_left);
-  else if (found) say_help(o, m, facts, r, &better);
+              m->written->plan_left);
+  else if (found) say_help(o, m, r, &better);
   else if (shard)
     diag_help(r,
               budget.weights + budget.optimizer > capacity
@@ -255,18 +256,18 @@ bool flights_check(Cli *o, Module *m) {
   Ahead asked = flights_ahead(m);
   int64_t least = 0;
   const Fn *of = NULL;
+  Span ahead = module_written(m, "plan.zero.prefetch").value;
   for (uint32_t i = 0; asked.bytes && i < m->fns.n; i++) {
     const Fn *f = m->fns.at[i];
     int64_t bytes = f->kind == FN_BODY ? prefetch_round_bytes(m, f) : 0;
     if (bytes > 0 && (!of || bytes < least)) least = bytes, of = f;
   }
   if (!of || asked.bytes >= least) return true;
-  Report *r = diag_at(o->c->diag, "E0602", o->facts ? o->facts->ahead : (Span){0},
-                      "`prefetch = %s` holds no layer: one of @%s takes %s",
-                      arena_amount(m->arena, (double)asked.bytes), of->name,
-                      arena_amount(m->arena, (double)least));
+  Report *r = diag_at(
+      o->c->diag, "E0602", ahead, "`prefetch = %s` holds no layer: one of @%s takes %s",
+      arena_amount(m->arena, (double)asked.bytes), of->name, arena_amount(m->arena, (double)least));
   diag_help(r, "`prefetch = 1` gathers one layer ahead, whatever it takes");
-  if (o->facts && o->facts->ahead.file) diag_edit(r, o->facts->ahead, "1");
+  if (ahead.file) diag_edit(r, ahead, "1");
   return false;
 }
 
@@ -283,5 +284,5 @@ const Module *fit_largest(const Programs *programs) {
 bool programs_fit(Cli *o, const Programs *programs) {
   for (uint32_t i = 0; i < programs->n; i++)
     if (!flights_check(o, programs->at[i])) return false;
-  return fit_hosts(o, programs, o->facts) && fit_check(o, fit_largest(programs), o->facts);
+  return fit_hosts(o, programs) && fit_check(o, fit_largest(programs));
 }

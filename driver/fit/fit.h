@@ -8,7 +8,7 @@
 #include "ir/cost/machine.h"
 
 /* cmd_load.c: FILE -> a module; NULL: diagnostics were given, or FILE cannot be read */
-Module *load_shard(Cli *o, const char *path, LowerFacts *facts);
+Module *load_shard(Cli *o, const char *path);
 
 /* The machine of the plan, or this machine for `verify`, which runs the ranks locally. */
 Machine fit_machine(const Cli *o, const Module *m);
@@ -18,21 +18,21 @@ int64_t fit_capacity(const Cli *o, const Module *m);
 const char *fit_target(const Cli *o);
 
 /* Chooses what the plan leaves open, in m and for all later tries, with notes. */
-void fit_choose(Cli *o, Module *m, const LowerFacts *facts);
+void fit_choose(Cli *o, Module *m);
 void fit_offload(Cli *o, Module *m); /* `offload auto` (fit_offload.c) */
 /* Sets the bucket of `zero` if the plan sets none: its bytes, no note; 0: none is. */
-int64_t fit_set_bucket(Module *m, const LowerFacts *facts);
+int64_t fit_set_bucket(Module *m);
 double fit_latency(const Module *m, int64_t bytes); /* of a full bucket's time, in percent */
 
 /* After pass `memory`: a `prefetch` in bytes that holds no layer is E0602; false. */
 bool flights_check(Cli *o, Module *m);
 /* "plan `zero3`", or "the program" if no plan has a name. */
-const char *fit_subject(Ctx *c, const LowerFacts *facts);
+const char *fit_subject(const Module *m);
 /* After pass `memory`. False: E0801 was given. */
-bool fit_check(Cli *o, const Module *m, const LowerFacts *facts);
+bool fit_check(Cli *o, const Module *m);
 /* The same of what programs for GPUs have in the memory of their host, if its machine says how much
    there is (fit_host.c). */
-bool fit_hosts(Cli *o, const Programs *programs, const LowerFacts *facts);
+bool fit_hosts(Cli *o, const Programs *programs);
 
 /* The class of ranks that needs the most memory. */
 const Module *fit_largest(const Programs *programs);

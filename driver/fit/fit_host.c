@@ -88,7 +88,7 @@ static void say_parts(Ctx *c, Report *r, const HostNeed *need) {
             amount(c, need->pinned));
 }
 
-bool fit_hosts(Cli *o, const Programs *programs, const LowerFacts *facts) {
+bool fit_hosts(Cli *o, const Programs *programs) {
   Module *m = programs->at[0];
   Machine machine = fit_machine(o, m);
   HostNeed need[STAGE_CLASSES] = {{{0}, 0, 0}};
@@ -98,10 +98,10 @@ bool fit_hosts(Cli *o, const Programs *programs, const LowerFacts *facts) {
   bool one = node.number < 0;
   int64_t capacity = one ? machine.host : machine.host * machine.in_node;
   if (node.need.all <= capacity) return true;
-  Span at = plan_offload_at(m);
-  Report *r = diag_at(o->c->diag, "E0801", at.file ? at : facts->plan,
-                      "%s needs %s of the host's memory on %s %lld, capacity is %s",
-                      fit_subject(o->c, facts), amount(o->c, node.need.all), one ? "rank" : "node",
+  Span at = plan_offload_at(m), async = module_written(m, "train.save.async").value;
+  Report *r = diag_at(o->c->diag, "E0801", at.file ? at : m->written->plan_at,
+                      "%s needs %s of the host's memory on %s %lld, capacity is %s", fit_subject(m),
+                      amount(o->c, node.need.all), one ? "rank" : "node",
                       one ? 0LL : (long long)node.number, amount(o->c, capacity));
   say_parts(o->c, r, &node.need);
   if (!one) say_ranks(o->c, r, programs, need, &node);
@@ -111,7 +111,7 @@ bool fit_hosts(Cli *o, const Programs *programs, const LowerFacts *facts) {
   int64_t sync = node.need.all - node.need.budget.snapshot;
   if (node.need.budget.snapshot && sync <= capacity) {
     diag_help(r, "`save async = off` would need %s", amount(o->c, sync));
-    if (facts->async.file) diag_edit(r, facts->async, "off");
+    if (async.file) diag_edit(r, async, "off");
     return false;
   }
   diag_help(r, "offload less to the host, or partition it over more ranks with `zero`");

@@ -20,10 +20,14 @@ const char *mesh_words(const Module *m) {
   return text;
 }
 
+/* data = 4, as it is written; no position in a module that was read from text. */
+static Span axis_at(const Module *m, int axis) {
+  return module_written(m, arena_printf(m->arena, "plan.mesh.%s", m->mesh.at[axis].name)).all;
+}
+
 static void warn(Cli *o, const Module *m, const NodeTraffic *now, const Module *proposed,
                  const NodeTraffic *then) {
   Ctx *c = o->c;
-  const LowerFacts *facts = o->facts;
   double after[MAX_MESH], most = 0;
   int at = 0, n = (int)m->mesh.n;
   for (int i = 0; i < n; i++)
@@ -32,7 +36,7 @@ static void warn(Cli *o, const Module *m, const NodeTraffic *now, const Module *
   for (int i = 0; i < n; i++)
     if (now->leaves[i] - after[i] > most) most = now->leaves[i] - after[i], at = i;
   const char *mesh = mesh_words(proposed);
-  Report *r = diag_at(c->diag, "W0701", facts->axis[at],
+  Report *r = diag_at(c->diag, "W0701", axis_at(m, at),
                       "mesh axis `%s` sends %s per step between nodes; in another order %s",
                       m->mesh.at[at].name, arena_amount(c->arena, now->leaves[at]),
                       arena_amount(c->arena, after[at]));
@@ -41,13 +45,13 @@ static void warn(Cli *o, const Module *m, const NodeTraffic *now, const Module *
             arena_amount(c->arena, then->sum));
   diag_help(r, "the axis that varies fastest comes first: `mesh %s`", mesh);
   for (int i = 0; i < n; i++)
-    diag_edit(r, facts->axis[i], "%s = %lld", proposed->mesh.at[i].name,
+    diag_edit(r, axis_at(m, i), "%s = %lld", proposed->mesh.at[i].name,
               (long long)proposed->mesh.at[i].size);
 }
 
 void nodes_warn(Cli *o, const Programs *programs) {
   const Module *m = programs->at[0];
-  if (!o->facts || !o->facts->axis[0].file || o->here || o->value[OPT_CLASS]) return;
+  if (!m->mesh.n || !axis_at(m, 0).file || o->here || o->value[OPT_CLASS]) return;
   int64_t in_node = plan_machine(m).in_node;
   NodeTraffic now = node_traffic(programs->at, programs->n, in_node), then;
   if (now.sum <= 0) return;

@@ -109,7 +109,6 @@ static void find_stack(PlanSpace *space) {
 static const char OWN[] = "on, mesh, place, zero, micro, pipeline, recompute, offload";
 
 static Module *lower(PlanSpace *space) {
-  LowerFacts facts;
   Cli *one = ARENA_NEW(space->o->c->arena, Cli);
   *one = cli_again(space->o);
   const char *model = one->value[OPT_MODEL] ? one->value[OPT_MODEL] : space->base.model;
@@ -117,7 +116,7 @@ static Module *lower(PlanSpace *space) {
       one->c->arena, "plan %s %s%s {\n  on %s\n  mesh all_ranks = %lld\n%s}\n", space->name,
       *model ? "for " : "", model, space->base.on, (long long)space->ranks, space->base.rest);
   one->value[OPT_PLAN] = space->name;
-  Module *m = load_shard(one, one->operands.at[0], &facts);
+  Module *m = load_shard(one, one->operands.at[0]);
   if (!m || diag_errors(one->c->diag)) {
     diag_print(one->c->diag, stderr, one->format, one->colour);
     return NULL;

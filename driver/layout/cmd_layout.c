@@ -28,12 +28,11 @@ static Exit unknown_layout(const LayoutDrawings *drawings) {
 
 Exit dump_layout(Cli *o, bool svg, const char *output) {
   const char *path = o->operands.at[0];
-  LowerFacts facts;
   LayoutDrawings drawings = {.name = o->value[OPT_LAYOUT]};
   FileKind kind = file_kind(o->c, path);
   if (kind == FILE_IR) return cli_usage("`%s` is IR: layouts are drawn from model files", path);
   o->layouts = &drawings;
-  if (!load_shard(o, path, &facts))
+  if (!load_shard(o, path))
     return cli_report(o, diag_errors(o->c->diag) ? EXIT_INPUT : EXIT_ENVIRONMENT);
   if (!drawings.drawn.n) return unknown_layout(&drawings);
   size_t n;

@@ -59,8 +59,8 @@ static Exit find_plan(Cli *o, Planned *planned) {
   planned->forecast =
       plan_forecast(planned->programs.at, planned->programs.n, ir_main_entry(planned->m));
   find_later(planned);
-  planned->fits = !planned->machine.memory || fit_check(o, planned->m, o->facts);
-  planned->fits = fit_hosts(o, &planned->programs, o->facts) && planned->fits;
+  planned->fits = !planned->machine.memory || fit_check(o, planned->m);
+  planned->fits = fit_hosts(o, &planned->programs) && planned->fits;
   if (planned->fits) nodes_warn(o, &planned->programs);
   plan_offload_tries(o, planned);
   plan_alternative_tries(o, planned);

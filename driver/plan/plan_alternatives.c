@@ -82,7 +82,7 @@ static Alternatives try_sizes(const Cli *o, const Planned *planned, Generator ge
 /* Sizes for plans over several ranks whose machine gives its rates. */
 void plan_alternative_tries(const Cli *o, Planned *planned) {
   try_accumulate(o, planned);
-  if (planned->step.time.total <= 0 || mesh_ranks(planned->m) < 2 || !o->facts ||
+  if (planned->step.time.total <= 0 || mesh_ranks(planned->m) < 2 ||
       file_kind(o->c, o->operands.at[0]) != FILE_SHARD)
     return;
   planned->micro = try_sizes(o, planned, TRY_NEAR, "plan.micro", rank_micro(planned->m));

@@ -61,8 +61,8 @@ static void read_uses(MatrixReaders *reading, const Fn *f, ValueId v, UpdateMatr
 }
 
 static bool refuse(Module *m, const MatrixReaders *reading, int line) {
-  Loc loc = module_setting_loc(m, optimizer_key(m, line, line ? "train.optim.of" : "train.optim"));
-  Report *r = diag_at(m->ctx->diag, "E0602", span_of(m, loc),
+  const char *key = optimizer_key(m, line, line ? "train.optim.of" : "train.optim");
+  Report *r = diag_at(m->ctx->diag, "E0602", module_written(m, key).word,
                       "`optim %s` updates matrices, and `%s` is none",
                       module_word(m, optimizer_key(m, line, "train.optim")), reading->global->name);
   diag_also(r, span_of(m, reading->global->loc), "the parameter");

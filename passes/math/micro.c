@@ -319,7 +319,7 @@ static int64_t batch_size(const Micro *micro, const Fn *f) {
 static bool divides(Module *m, int64_t size, int64_t part) {
   if (part > 0 && size % part == 0) return true;
   Report *r =
-      diag_at(m->ctx->diag, "E0703", span_of(m, module_setting_loc(m, "plan.micro")),
+      diag_at(m->ctx->diag, "E0703", module_written(m, "plan.micro").word,
               "batch %lld is not a multiple of micro %lld", (long long)size, (long long)part);
   int64_t near = part < 1 ? size : divisor_to(size, part);
   diag_help(r, "nearest that divides: micro = %lld", (long long)near);

@@ -52,7 +52,7 @@ static bool sums_over_batch(const Micro *micro, const Op *o) {
 Report *micro_report(Micro *micro, const Op *o, const char *headline) {
   const Module *m = micro->m;
   Span value = span_of(m, o->loc),
-       word = span_of(m, module_setting_loc(m, micro->linear ? "train.optim" : "plan.micro"));
+       word = module_written(m, micro->linear ? "train.optim" : "plan.micro").word;
   Report *r = diag_at(m->ctx->diag, "E0706", word.file ? word : value, "%s", headline);
   const char *said = op_said(m, o), *in = said ? arena_printf(m->arena, "in `%s`", said) : NULL;
   if (word.file && value.file) diag_also(r, value, "%s", in ? in : "this value");

@@ -39,9 +39,9 @@ static bool splits_kept(const Module *m) {
 
 static void note_useless(const Zero *zero, const char *why) {
   Module *m = zero->m;
-  Report *r = diag_at(
-      m->ctx->diag, "N0702", span_of(m, module_setting_loc(m, "plan.zero.prefetch")),
-      "`prefetch` gathers no layer ahead: `zero %d` gathers all after the update", zero->stage);
+  Report *r = diag_at(m->ctx->diag, "N0702", module_written(m, "plan.zero.prefetch").value,
+                      "`prefetch` gathers no layer ahead: `zero %d` gathers all after the update",
+                      zero->stage);
   diag_label(r, "%s", why);
   diag_help(r, "leave it out, or use `zero 3`");
 }
