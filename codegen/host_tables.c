@@ -124,8 +124,7 @@ static int put_kernel_list(HostWriter *writer) {
 /* Rows of functions before f, and of its ops before `end`. */
 static uint32_t rows_before(const Module *m, const Fn *f, OpId end) {
   uint32_t n = 0;
-  for (uint32_t i = 0; i < m->fns.n; i++) {
-    const Fn *g = m->fns.at[i];
+  EACH_FN (m, g) {
     OpId ops = g == f ? end : g->ops.n;
     for (OpId k = 0; k < ops; k++) n += op_family(g->ops.at[k].code) == FAMILY_COLLECTIVE;
     if (g == f) break;
@@ -370,8 +369,7 @@ static const char *phase_word(const Fn *f) {
 static int put_entries(HostWriter *writer) {
   int n = 0;
   host_put(writer, "\nstatic const rt_entry entries[] = {\n");
-  for (uint32_t i = 0; i < writer->m->fns.n; i++) {
-    const Fn *f = writer->m->fns.at[i];
+  EACH_FN (writer->m, f) {
     if (f->kind != FN_ENTRY) continue;
     IrCount count = ir_count(writer->m, f);
     double least = attr_float(&f->attrs, ATTR_compulsory_bytes, 0);
@@ -421,8 +419,7 @@ static void put_sources(HostWriter *writer) {
 
 static int64_t arena_end(const Module *m, GlobalArena arena) {
   int64_t end = 0;
-  for (uint32_t i = 0; i < m->globals.n; i++) {
-    const Global *global = m->globals.at[i];
+  EACH_GLOBAL (m, global) {
     if (global->within) continue;
     int64_t to = round_up(global->storage.at + global_bytes(m, global), CACHE_LINE);
     if (global_arena(global) == arena && to > end) end = to;
@@ -440,8 +437,7 @@ static int64_t arena_bytes(const Module *m, GlobalArena a) {
 
 static int64_t largest_scratch(const Module *m) {
   int64_t most = 0;
-  for (uint32_t i = 0; i < m->fns.n; i++) {
-    const Fn *f = m->fns.at[i];
+  EACH_FN (m, f) {
     int64_t n = f->kind == FN_KERNEL ? attr_int(&f->attrs, ATTR_scratch, 0) : 0;
     if (n > most) most = n;
   }

@@ -395,8 +395,7 @@ static Linking *linking_new(Module *m, const BuildOptions *options) {
 /* IR written by hand may stop short of what `select` decides. */
 static bool all_cut(Module *m) {
   bool good = true;
-  for (uint32_t i = 0; i < m->fns.n; i++) {
-    const Fn *k = m->fns.at[i];
+  EACH_FN (m, k) {
     if (k->kind != FN_KERNEL || attr_get(&k->attrs, ATTR_tile)) continue;
     diag_at(m->ctx->diag, "E1110", k->span, "kernel @%s has no family and no tile", k->name);
     good = false;

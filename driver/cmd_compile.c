@@ -130,8 +130,7 @@ static int64_t logical_count(const Module *m, const Global *global) {
 static int64_t stored_bytes(const Module *m, bool parameters, int64_t *count) {
   int64_t bytes = 0;
   *count = 0;
-  for (uint32_t i = 0; i < m->globals.n; i++) {
-    const Global *global = m->globals.at[i];
+  EACH_GLOBAL (m, global) {
     bool wanted = global->kind == GLOBAL_PARAM || (!parameters && global->kind == GLOBAL_STATE);
     if (!wanted) continue;
     if (global->kind == GLOBAL_PARAM && global_is_tensor(m, global))

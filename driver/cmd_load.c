@@ -80,8 +80,7 @@ bool machine_compiles(const Cli *o, const Module *m) {
   const char *name = machine_arch(m), *all = "";
   const Arch *arch = name ? arch_find(name) : NULL;
   if (o->value[OPT_TARGET] || !arch || !arch_only_planned(arch)) return true;
-  for (int i = 0; target_name(i); i++)
-    all = arena_printf(o->c->arena, "%s%s%s", all, *all ? ", " : "", target_name(i));
+  for (int i = 0; target_name(i); i++) all = arena_list(o->c->arena, all, "%s", target_name(i));
   Report *r = diag_at(o->c->diag, "E0602", module_written(m, "plan.on").value,
                       "no programs are compiled for `arch = %s`, which is for `plan`", name);
   diag_label(r, "a machine with %s", name);

@@ -81,8 +81,7 @@ static ValueId value_on(Scene *scene, const Mask *mask, const BlockGrid *grid) {
 static const uint8_t *positions_in(const Scene *scene) {
   const Fn *f = fn_of(scene);
   uint8_t *of = ARENA_ARRAY(scene->e->arena, uint8_t, f->values.n + 1);
-  for (OpId i = 0; i < f->ops.n; i++) {
-    const Op *o = &f->ops.at[i];
+  EACH_OP (f, o) {
     Str dim = o->code == OP_iota ? o->group[0].from[0] : NULL;
     if (dim) of[o->out] = dim == scene->query.dim || dim == scene->key.dim ? 1 : 2;
     for (uint32_t k = 0; k < o->nin; k++) of[o->out] |= of[o->in[k]];
@@ -333,8 +332,7 @@ static bool same_blocks(const LayoutHead *a, const LayoutHead *b) {
 static Str head_name(const Scene *scene, const BlockHead *at) {
   const char *text = "";
   for (int i = 0; i < scene->heads; i++)
-    text = arena_printf(scene->e->arena, "%s%s%s %lld", text, i ? ", " : "", at[i].dim,
-                        (long long)at[i].at);
+    text = arena_list(scene->e->arena, text, "%s %lld", at[i].dim, (long long)at[i].at);
   return text;
 }
 

@@ -58,8 +58,7 @@ static void write_over(Module *m, Eval *e, const Choice *choice) {
   const AstValue **axis;
   const char *list = "";
   uint32_t n = setting_over(e->ctx, line, &axis);
-  for (uint32_t i = 0; i < n; i++)
-    list = arena_printf(m->arena, "%s%s%s", list, i ? ", " : "", axis[i]->path->text);
+  for (uint32_t i = 0; i < n; i++) list = arena_list(m->arena, list, "%s", axis[i]->path->text);
   if (n) module_set(m, "plan.zero.over", "%s", list);
 }
 
@@ -205,7 +204,7 @@ static void write_groups(Module *m, Eval *e, const AstItem *train) {
     settings_resolve(e->ctx, group[i].item, ITEM_TRAIN, group_sink, &to);
     const char *names = "";
     for (uint32_t k = 0; k < group[i].paths; k++)
-      names = arena_printf(m->arena, "%s%s%s", names, k ? ", " : "", group[i].path[k]->path->text);
+      names = arena_list(m->arena, names, "%s", group[i].path[k]->path->text);
     module_set(m, optimizer_key(m, to.line, "train.optim.of"), "%s", names);
   }
 }

@@ -357,6 +357,16 @@ typedef struct Module {
   VEC(Fn *) fns;                      /* callees before callers */
 } Module;
 
+/* ---- all of a module: EACH_OP(f, o) { .. } runs with each op of f in order, as a const Op *o. The
+   body adds none to what it runs over. ---- */
+#define EACH_OP(f, o) for (const Op *o = (f)->ops.at, *o##_end = o + (f)->ops.n; o < o##_end; o++)
+#define EACH_FN(m, f)                                                                              \
+  for (Fn **f##_at = (m)->fns.at, **f##_end = f##_at + (m)->fns.n, *f;                             \
+       f##_at < f##_end && (f = *f##_at); f##_at++)
+#define EACH_GLOBAL(m, g)                                                                          \
+  for (Global **g##_at = (m)->globals.at, **g##_end = g##_at + (m)->globals.n, *g;                 \
+       g##_at < g##_end && (g = *g##_at); g##_at++)
+
 /* ---- facts from the tables (tables.c) ---- */
 const char *elem_name(Elem e);
 int elem_bytes(Elem e);

@@ -158,8 +158,7 @@ static bool of_assembler(const char *line) {
 
 static void put_assembly(Page *page, FILE *out) {
   bool first = true;
-  for (uint32_t i = 0; i < page->m->fns.n; i++) {
-    const Fn *k = page->m->fns.at[i];
+  EACH_FN (page->m, k) {
     if (k->kind != FN_KERNEL) continue;
     fputs(first ? "{" : ",\n{", out), first = false;
     put_member(out, "name", k->name);

@@ -79,8 +79,7 @@ static void say_parts(Ctx *c, Report *r, const Budget *budget, int64_t reserve) 
                {"the host's", budget->host}};
   const char *text = "";
   for (size_t i = 0; i < COUNT_OF(parts) - (!budget->host || budget->apart); i++)
-    text = arena_printf(c->arena, "%s%s%s %s", text, i ? ", " : "", parts[i].name,
-                        amount(c, parts[i].bytes));
+    text = arena_list(c->arena, text, "%s %s", parts[i].name, amount(c, parts[i].bytes));
   diag_fact(r, "%s", text);
 }
 
@@ -89,8 +88,7 @@ static void say_rings(const Module *m, Report *r) {
   const Op *loop = NULL;
   int64_t most = 0;
   for (uint32_t i = 0; i < m->fns.n; i++)
-    for (OpId k = 0; k < m->fns.at[i]->ops.n; k++) {
-      const Op *o = &m->fns.at[i]->ops.at[k];
+    EACH_OP (m->fns.at[i], o) {
       const Attr *attr = attr_get(&o->attrs, ATTR_ring);
       int64_t bytes = 0;
       for (uint32_t n = 0; attr && 3 * n < attr->i; n++)

@@ -72,9 +72,9 @@ static void say_ranks(Ctx *c, Report *r, const Programs *programs, const HostNee
   const char *text = "";
   for (uint32_t i = 0; i < programs->n; i++)
     if (node->ranks[i])
-      text = arena_printf(c->arena, "%s%s%lld of `%s` %s%s", text, *text ? ", " : "",
-                          (long long)node->ranks[i], module_class(programs->at[i]).name,
-                          amount(c, need[i].all), node->ranks[i] > 1 ? " each" : "");
+      text = arena_list(c->arena, text, "%lld of `%s` %s%s", (long long)node->ranks[i],
+                        module_class(programs->at[i]).name, amount(c, need[i].all),
+                        node->ranks[i] > 1 ? " each" : "");
   diag_fact(r, "of its ranks %s", text);
 }
 

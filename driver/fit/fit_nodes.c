@@ -15,8 +15,8 @@
 const char *mesh_words(const Module *m) {
   const char *text = "";
   for (uint32_t i = 0; i < m->mesh.n; i++)
-    text = arena_printf(m->arena, "%s%s%s = %lld", text, i ? ", " : "", m->mesh.at[i].name,
-                        (long long)m->mesh.at[i].size);
+    text =
+        arena_list(m->arena, text, "%s = %lld", m->mesh.at[i].name, (long long)m->mesh.at[i].size);
   return text;
 }
 

@@ -48,7 +48,7 @@ static OffloadChoice choice_of(const AutoOffload *plan) {
       const char **paths = &choice.paths[update ? OFFLOAD_OPTIMIZER : OFFLOAD_PARAMS], *path;
       UnitPart share = plan->share[update][i];
       if (share.layers && *(path = path_of(m, &plan->units.at[i], share, update)))
-        *paths = arena_printf(m->arena, "%s%s%s", *paths, **paths ? ", " : "", path);
+        *paths = arena_list(m->arena, *paths, "%s", path);
     }
   choice.paths[OFFLOAD_GRADS] = choice.paths[OFFLOAD_OPTIMIZER];
   return choice;

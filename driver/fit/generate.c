@@ -27,7 +27,7 @@ const char *batch_axes(const Module *m) {
   const char *text = "";
   for (uint32_t i = 0; i < m->rules.n; i++)
     for (uint32_t k = 0; rule_cuts_batch(&m->rules.at[i]) && k < m->rules.at[i].axes.n; k++)
-      text = arena_printf(m->arena, "%s%s%s", text, *text ? ", " : "", m->rules.at[i].axes.at[k]);
+      text = arena_list(m->arena, text, "%s", m->rules.at[i].axes.at[k]);
   return text;
 }
 
@@ -39,13 +39,11 @@ static int last_stage(const Module *m) { return train_freezes(m) ? 1 : LAST_STAG
 
 const char *stack_paths(const Module *m) {
   const char *text = "";
-  for (uint32_t i = 0; i < m->globals.n; i++) {
-    const Global *global = m->globals.at[i];
+  EACH_GLOBAL (m, global) {
     const char *path = layer_whole(m, global->name),
                *star = global->kind == GLOBAL_PARAM ? strstr(path, ".*.") : NULL;
     const char *name = star ? arena_strndup(m->arena, path, (size_t)(star - path) + 2) : text;
-    if (star && !text_lists(text, name))
-      text = arena_printf(m->arena, "%s%s%s", text, *text ? ", " : "", name);
+    if (star && !text_lists(text, name)) text = arena_list(m->arena, text, "%s", name);
   }
   return text;
 }
@@ -118,8 +116,7 @@ static void list_offload(const ChangeSearch *search, Changes *out) {
   for (int word = 0; word < OFFLOAD_WORDS; word++) {
     const char **paths = &choice.paths[word];
     for (uint32_t i = 0; i < units.n; i++)
-      if (*units.at[i].updated)
-        *paths = arena_printf(m->arena, "%s%s%s", *paths, **paths ? ", " : "", units.at[i].updated);
+      if (*units.at[i].updated) *paths = arena_list(m->arena, *paths, "%s", units.at[i].updated);
     vec_push(search->o->c->arena, *out, offload_change(m, search->base, &choice));
   }
 }
@@ -211,7 +208,7 @@ static void list_order(const ChangeSearch *search, Changes *out) {
     for (int i = 0, next = 0; i < (int)m->mesh.n; i++) {
       int at = next < n && cutting[next] == i ? cutting[digit[next++]] : i;
       same &= at == i;
-      text = arena_printf(m->arena, "%s%s%s", text, i ? ", " : "", m->mesh.at[at].name);
+      text = arena_list(m->arena, text, "%s", m->mesh.at[at].name);
     }
     if (!same) ADD("mesh", "%s", text);
   }

@@ -40,8 +40,7 @@ static OffloadUnit *unit_of(const Module *m, OffloadUnits *units, const char *st
 OffloadUnits offload_units(const Module *m) {
   OffloadUnits units = {0};
   OffloadUnit rest = {"", "", "", 1, 1};
-  for (uint32_t i = 0; i < m->globals.n; i++) {
-    const Global *global = m->globals.at[i];
+  EACH_GLOBAL (m, global) {
     if (global->kind != GLOBAL_PARAM || !global_is_tensor(m, global)) continue;
     Str name = layer_whole(m, global->name);
     const char *star = strstr(name, ".*."), *path = outermost(m, name);
@@ -61,11 +60,10 @@ const char *offload_paths(const Module *m, OffloadWord word) {
   const char *list = "";
   OffloadUnits units = {0};
   if (plan_offloads_all(m, word)) units = offload_units(m);
-  for (uint32_t i = 0; i < units.n; i++)
-    list = arena_printf(m->arena, "%s%s%s", list, i ? ", " : "", units.at[i].paths);
+  for (uint32_t i = 0; i < units.n; i++) list = arena_list(m->arena, list, "%s", units.at[i].paths);
   for (uint32_t i = 0; !units.n && i < m->offload.n; i++)
     if (m->offload.at[i].word == word)
-      list = arena_printf(m->arena, "%s%s%s", list, *list ? ", " : "", m->offload.at[i].path);
+      list = arena_list(m->arena, list, "%s", m->offload.at[i].path);
   return list;
 }
 
@@ -79,7 +77,7 @@ const char *offload_without(Arena *arena, const char *list, const char *paths) {
       size_t k = strcspn(p, ",");
       under |= k <= n && !strncmp(list, p, k) && (k == n || list[k] == '.');
     }
-    if (!under) left = arena_printf(arena, "%s%s%.*s", left, *left ? ", " : "", (int)n, list);
+    if (!under) left = arena_list(arena, left, "%.*s", (int)n, list);
   }
   return left;
 }
@@ -100,7 +98,7 @@ Change offload_change(const Module *m, Change change, const OffloadChoice *choic
   for (OffloadWord i = 0; i < OFFLOAD_WORDS; i++) {
     if (!*choice->paths[i]) continue;
     const char *key = arena_printf(m->arena, "plan.offload.%s", offload_word(i));
-    text = arena_printf(m->arena, "%s%s%s", text, *text ? ", " : "", offload_word(i));
+    text = arena_list(m->arena, text, "%s", offload_word(i));
     change = change_with(m->arena, change, key, "%s", choice->paths[i]);
   }
   return change_with(m->arena, change, "plan.offload", "%s", *text ? text : "none");

@@ -36,8 +36,7 @@ static void judge_nodes(const ChangeSearch *search, const Programs *programs, Co
   cost->leaves = node_order(programs->at, programs->n, plan_machine(m).in_node, keep, order);
   cost->mesh = "";
   for (uint32_t i = 0; i < m->mesh.n; i++)
-    cost->mesh = arena_printf(search->o->c->arena, "%s%s%s", cost->mesh, i ? ", " : "",
-                              m->mesh.at[order[i]].name);
+    cost->mesh = arena_list(search->o->c->arena, cost->mesh, "%s", m->mesh.at[order[i]].name);
 }
 
 /* By the forecast; where there is none, the bound. */

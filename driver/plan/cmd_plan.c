@@ -49,8 +49,7 @@ static Exit find_plan(Cli *o, Planned *planned) {
   plan_classes(planned);
   planned->hosting = hosting_class(planned), planned->need = module_budget(planned->m);
   planned->host = module_host(planned->hosting);
-  for (uint32_t i = 0; i < planned->m->fns.n; i++) {
-    const Fn *f = planned->m->fns.at[i];
+  EACH_FN (planned->m, f) {
     int64_t n = f->kind == FN_ENTRY ? attr_int(&f->attrs, ATTR_frame, 0) : 0;
     if (n > planned->frame) planned->frame = n;
   }

@@ -27,8 +27,7 @@ static Blocking *row_for(const Planned *planned, BlockingList *list, const Op *o
 }
 
 static void add_blocking(const Planned *planned, const Fn *f, double times, BlockingList *list) {
-  for (OpId i = 0; i < f->ops.n; i++) {
-    const Op *o = &f->ops.at[i];
+  EACH_OP (f, o) {
     if (o->code == OP_loop)
       add_blocking(planned, o->callee, times * (double)attr_int(&o->attrs, ATTR_trip, 1), list);
     if (!*word_of(o, ATTR_stall_reason)) continue;
@@ -66,8 +65,7 @@ static Gathered gathered_by(const Planned *planned, const Op *loop) {
 
 /* Forward and backward, and parts of a stack, each once. */
 static void add_gathered(const Planned *planned, const Fn *f, GatheredList *list) {
-  for (OpId i = 0; i < f->ops.n; i++) {
-    const Op *o = &f->ops.at[i];
+  EACH_OP (f, o) {
     if (o->code != OP_loop) continue;
     Gathered gathered = gathered_by(planned, o);
     bool listed = !gathered.layers;

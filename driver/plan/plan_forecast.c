@@ -21,8 +21,7 @@ static double dim_size(const Module *m, Str name) {
 
 /* Tokens of a sample: numbers of the first input that indexes a table; 0: the model has none. */
 static double tokens_of(const Module *m) {
-  for (uint32_t i = 0; i < m->globals.n; i++) {
-    const Global *global = m->globals.at[i];
+  EACH_GLOBAL (m, global) {
     if (global->kind != GLOBAL_INPUT || !global->of || global->type.rank < 2) continue;
     double tokens = 1;
     for (int k = 0; k < global->type.rank; k++)

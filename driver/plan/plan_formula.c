@@ -11,18 +11,15 @@
 
 static double parameters(const Module *m) {
   double n = 0;
-  for (uint32_t i = 0; i < m->globals.n; i++) {
-    const Global *global = m->globals.at[i];
+  EACH_GLOBAL (m, global)
     if (global->kind == GLOBAL_PARAM && global_is_tensor(m, global))
       n += (double)type_count(&global->type);
-  }
   return n;
 }
 
 /* Ranks that share a flat group: the product of the axes on which one is a shard. */
 static int64_t sharing(const Module *m) {
-  for (uint32_t i = 0; i < m->globals.n; i++) {
-    const Global *global = m->globals.at[i];
+  EACH_GLOBAL (m, global) {
     int64_t n = 1;
     for (uint32_t a = 0; a < m->mesh.n && !global_is_tensor(m, global); a++)
       if (global->placed.on[a]) n *= m->mesh.at[a].size;

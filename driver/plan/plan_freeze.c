@@ -70,8 +70,7 @@ static bool is_group(const Module *m, const Global *global) {
 /* Bytes of a rank, against `zero 0`. */
 static int64_t bytes_saved(const Module *m) {
   int64_t saved = 0;
-  for (uint32_t i = 0; i < m->globals.n; i++) {
-    const Global *global = m->globals.at[i];
+  EACH_GLOBAL (m, global) {
     if (global->kind != GLOBAL_STATE) continue;
     if (is_group(m, global)) saved += global_bytes(m, global) * (ways_of(m, global) - 1);
     if (global->derived) saved -= global_bytes(m, global);

@@ -45,7 +45,7 @@ static const char *kinds_text(Arena *a, unsigned kinds) {
   static const char *const words[] = {"forward", "backward", "gradients of weights"};
   const char *text = "";
   for (int i = 0; i < TURN_KINDS; i++)
-    if (kinds >> i & 1) text = arena_printf(a, "%s%s%s", text, *text ? ", " : "", words[i]);
+    if (kinds >> i & 1) text = arena_list(a, text, "%s", words[i]);
   return text;
 }
 

@@ -59,8 +59,7 @@ static const char *layers_text(Module *m) {
   const char *text = "";
   bool alike = stage_layers(m, class.first) == stage_layers(m, class.last);
   for (int64_t s = class.first; s <= (alike ? class.first : class.last); s++)
-    text =
-        arena_printf(m->arena, "%s%s%lld", text, *text ? ", " : "", (long long)stage_layers(m, s));
+    text = arena_list(m->arena, text, "%lld", (long long)stage_layers(m, s));
   return text;
 }
 

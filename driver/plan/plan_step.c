@@ -55,8 +55,7 @@ void topic_bucket(Sheet *sheet, const Planned *planned) {
 static uint32_t int8_messages(const Planned *planned) {
   uint32_t n = 0;
   Str in = intern(planned->m->ctx->names, "int8'in");
-  for (uint32_t i = 0; i < planned->m->fns.n; i++) {
-    const Fn *f = planned->m->fns.at[i];
+  EACH_FN (planned->m, f) {
     for (OpId k = 0; k < f->ops.n; k++)
       n += op_family(f->ops.at[k].code) == FAMILY_COLLECTIVE && f->ops.at[k].nin &&
            type_find(value_type(f, f->ops.at[k].in[0]), in) >= 0;

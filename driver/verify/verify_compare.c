@@ -234,8 +234,7 @@ static void leave_out(Arena *arena, Str name, Verdict *verdict) {
 
 /* States that only the first side keeps: errors of 8-bit messages, a loss scale. */
 static void leave_out_own(Arena *arena, const Module *m, const Dumps *dumps, Verdict *verdict) {
-  for (uint32_t i = 0; i < m->globals.n; i++) {
-    const Global *global = m->globals.at[i];
+  EACH_GLOBAL (m, global) {
     if (global->kind != GLOBAL_STATE || layer_is_rest(global->name)) continue;
     Str name = layer_whole(m, global->name);
     if (rt_safe_find(&dumps->a, name) && !rt_safe_find(&dumps->b, name))
@@ -245,8 +244,7 @@ static void leave_out_own(Arena *arena, const Module *m, const Dumps *dumps, Ver
 
 static void compare_kind(Arena *arena, const Module *m, GlobalKind kind, const Dumps *dumps,
                          const Tolerance *tolerance, Verdict *verdict) {
-  for (uint32_t i = 0; i < m->globals.n; i++) {
-    const Global *global = m->globals.at[i];
+  EACH_GLOBAL (m, global) {
     Compared compared;
     if (global->kind != kind || layer_is_rest(global->name)) continue;
     if (!find_tensor(dumps, layer_whole(m, global->name), &compared)) {

@@ -48,8 +48,7 @@ static int formal_index(const Call *call, int i, int n, const Str *formals) {
 
 static Str formals_text(Eval *e, int n, const Str *formals) {
   Str list = "";
-  for (int k = 0; k < n; k++)
-    list = arena_printf(e->arena, "%s%s%s", list, k ? ", " : "", formals[k]);
+  for (int k = 0; k < n; k++) list = arena_list(e->arena, list, "%s", formals[k]);
   return list;
 }
 

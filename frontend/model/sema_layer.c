@@ -182,7 +182,7 @@ static Instance *make_instance(Eval *e, const Decl *decl, const AxisGroups *axes
 
 static Str joined(Eval *e, const char *const *names, uint32_t n) {
   Str s = "";
-  for (uint32_t i = 0; i < n; i++) s = arena_printf(e->arena, "%s%s%s", s, i ? ", " : "", names[i]);
+  for (uint32_t i = 0; i < n; i++) s = arena_list(e->arena, s, "%s", names[i]);
   return s;
 }
 

@@ -38,7 +38,7 @@ Str dims_repeated(const Dims *d) {
 
 Str dims_names(Ctx *c, const Dims *d) {
   Str s = "";
-  for (int i = 0; i < d->n; i++) s = arena_printf(c->arena, "%s%s%s", s, i ? ", " : "", d->at[i]);
+  for (int i = 0; i < d->n; i++) s = arena_list(c->arena, s, "%s", d->at[i]);
   return s;
 }
 

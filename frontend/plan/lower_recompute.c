@@ -151,7 +151,7 @@ static void write_axes(const Build *build, const AstSetting *line, RecomputeLine
   const char *text = "";
   uint32_t n = setting_over(build->m->ctx, line, &axis);
   for (uint32_t i = 0; i < n; i++)
-    text = arena_printf(build->m->arena, "%s%s%s", text, i ? ", " : "", axis[i]->path->text);
+    text = arena_list(build->m->arena, text, "%s", axis[i]->path->text);
   if (n)
     to->over = intern(build->m->ctx->names, text), to->over_loc = build_loc(build, axis[0]->span);
 }

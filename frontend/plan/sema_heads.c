@@ -83,8 +83,7 @@ static Str line_with(const PlanCheck *check, const PlaceLine *rule, const Placed
   for (uint32_t i = 0; i < rule->dims.n; i++) {
     const Placed *placed = &rule->dims.at[i];
     Str *list = placed->otherwise ? &after : &before;
-    *list = arena_printf(arena, "%s%s%s", *list, **list ? ", " : "",
-                         placed == heads ? name : placed->dim);
+    *list = arena_list(arena, *list, "%s", placed == heads ? name : placed->dim);
   }
   return arena_printf(arena, "place %s -> %s%s%s", before, axis, *after ? " else " : "", after);
 }

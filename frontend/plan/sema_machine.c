@@ -19,8 +19,7 @@ static const char *gpu_archs(Ctx *c) {
   for (uint32_t i = 0; i < n; i++)
     if (rows[i].kind == ROW_CHOICE && !strcmp(rows[i].word, "node.arch") &&
         !strncmp(rows[i].key, "sm_", 3))
-      text = arena_printf(c->arena, "%s%s`arch = %s` (%s)", text, *text ? ", " : "", rows[i].key,
-                          rows[i].help);
+      text = arena_list(c->arena, text, "`arch = %s` (%s)", rows[i].key, rows[i].help);
   return text;
 }
 

@@ -136,7 +136,7 @@ int64_t plan_ranks_of(const PlaceLine *line) {
 static Str axes_text(PlanCheck *check, const PlaceLine *line) {
   Str s = "";
   for (uint32_t i = 0; i < line->axes.n; i++)
-    s = arena_printf(check->e->arena, "%s%s%s", s, i ? ", " : "", line->axes.at[i]->name);
+    s = arena_list(check->e->arena, s, "%s", line->axes.at[i]->name);
   return s;
 }
 
@@ -240,7 +240,7 @@ static Str names_but(PlanCheck *check, const PlaceLine *rule, const Placed *with
   for (uint32_t i = 0; i < rule->dims.n; i++) {
     const Placed *placed = &rule->dims.at[i];
     if (!placed->otherwise && placed != without)
-      s = arena_printf(check->e->arena, "%s%s%s", s, *s ? ", " : "", placed->dim);
+      s = arena_list(check->e->arena, s, "%s", placed->dim);
   }
   return s;
 }
@@ -249,7 +249,7 @@ static Str names_but(PlanCheck *check, const PlaceLine *rule, const Placed *with
 static Str names_between(PlanCheck *check, const Placed *from, const Placed *end) {
   Str s = "";
   for (const Placed *placed = from; placed < end; placed++)
-    s = arena_printf(check->e->arena, "%s%s%s", s, *s ? ", " : "", placed->dim);
+    s = arena_list(check->e->arena, s, "%s", placed->dim);
   return s;
 }
 

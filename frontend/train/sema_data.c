@@ -50,7 +50,7 @@ static void no_input(Eval *e, const Feds *fed, const Fed *wrong) {
   for (uint32_t i = 0; i < e->inputs.n; i++) {
     Str name = e->inputs.at[i]->name;
     if (is_fed(fed, name)) continue;
-    list = arena_printf(e->arena, "%s%s`%s`", list, *list ? ", " : "", name);
+    list = arena_list(e->arena, list, "`%s`", name);
     vec_push(e->arena, hungry, name);
   }
   Report *r = world_error(e->w, "E0604", wrong->span, "the model has no input `%s`", wrong->name);

@@ -45,13 +45,13 @@ static Str json_word(Eval *e, const char *word) {
 }
 
 static Str json_list(Eval *e, const AstValue *value) {
-  Str text = "[";
+  Str text = "";
   for (uint32_t i = 0; i < value->items.n; i++) {
     Str item = config_json(e, value->items.at[i]);
     if (!item) return NULL;
-    text = arena_printf(e->arena, "%s%s%s", text, i ? ", " : "", item);
+    text = arena_list(e->arena, text, "%s", item);
   }
-  return arena_printf(e->arena, "%s]", text);
+  return arena_printf(e->arena, "[%s]", text);
 }
 
 static Str json_object(Eval *e, const AstValue *value) {
@@ -131,8 +131,8 @@ static uint32_t refuse_dotted(Eval *e, const AstPairs *pairs, uint32_t from) {
   Str text = "";
   for (uint32_t i = 0; i < n; i++) {
     const AstPair *pair = &pairs->at[from + i];
-    text = arena_printf(e->arena, "%s%s%s = %s", text, i ? ", " : "", pair->key->text + head + 1,
-                        span_text(e->ctx, pair->value->span));
+    text = arena_list(e->arena, text, "%s = %s", pair->key->text + head + 1,
+                      span_text(e->ctx, pair->value->span));
   }
   Report *r =
       world_error(e->w, "E0602", first->key->span,

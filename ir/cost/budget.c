@@ -80,11 +80,9 @@ static bool is_kept(const Buffers *buffers, ValueId v) {
 static bool is_update(const Buffers *buffers, const Op *o) {
   for (uint32_t i = 0; i < o->nout; i++) {
     if (is_kept(buffers, o->out + i)) return true;
-    for (OpId k = 0; k < buffers->f->ops.n; k++) {
-      const Op *s = &buffers->f->ops.at[k];
+    EACH_OP (buffers->f, s)
       if (s->code == OP_store && s->in[0] == o->out + i && s->global->kind == GLOBAL_STATE)
         return true;
-    }
   }
   return false;
 }
@@ -159,8 +157,7 @@ static void find_uses(Buffers *buffers) {
   for (OpId i = 0; i < buffers->f->ops.n; i++) mark_whole(buffers, &buffers->f->ops.at[i]);
   for (OpId i = 0; i < buffers->f->ops.n; i++)
     if (buffers->f->ops.at[i].code == OP_loop) mark_saved(buffers, &buffers->f->ops.at[i]);
-  for (OpId i = 0; i < buffers->f->ops.n; i++) {
-    const Op *o = &buffers->f->ops.at[i];
+  EACH_OP (buffers->f, o) {
     if (op_family(o->code) != FAMILY_COLLECTIVE) continue;
     if (is_published(buffers, o)) mark(buffers, o->in[0], USE_BUFFER);
     if (is_flat(value_type(buffers->f, o->in[0]))) continue;
@@ -293,8 +290,7 @@ Timeline module_timeline(const Module *m) {
 
 int64_t module_frame(const Module *m, Tier t) {
   int64_t most = 0;
-  for (uint32_t i = 0; i < m->fns.n; i++) {
-    const Fn *f = m->fns.at[i];
+  EACH_FN (m, f) {
     int64_t n = f->kind == FN_ENTRY ? attr_int(&f->attrs, tier_frame(t), 0) : 0;
     if (n > most) most = n;
   }
@@ -310,8 +306,7 @@ static int64_t take(int64_t *from, int64_t wanted) {
 int64_t module_counters(const Module *m) {
   int64_t most = 0;
   for (uint32_t i = 0; i < m->fns.n; i++)
-    for (OpId j = 0; j < m->fns.at[i]->ops.n; j++) {
-      const Op *o = &m->fns.at[i]->ops.at[j];
+    EACH_OP (m->fns.at[i], o) {
       int64_t n = o->code == OP_loop ? loop_first(o) + attr_int(&o->attrs, ATTR_trip, 0) : 0;
       if (n > most) most = n;
     }
@@ -375,8 +370,7 @@ HostBudget module_host(const Module *m) {
   const Fn *step = ir_main_entry(m);
   HostBudget budget = {.working = module_frame(m, TIER_host), .snapshot = module_snapshot(m)};
   budget.gradients = step ? take(&budget.working, peak(m, step, USE_GRADIENT, TIER_host)) : 0;
-  for (uint32_t i = 0; i < m->globals.n; i++) {
-    const Global *global = m->globals.at[i];
+  EACH_GLOBAL (m, global) {
     int64_t bytes = round_up(global_bytes(m, global), CACHE_LINE);
     if (!global->within && global->type.tier == TIER_host)
       *(global->kind == GLOBAL_PARAM ? &budget.weights : &budget.optimizer) += bytes;
@@ -393,8 +387,7 @@ Budget module_budget(const Module *m) {
   Budget budget = {0};
   const Fn *step = ir_main_entry(m);
   int64_t other = module_device_words(m), frame = module_frame(m, TIER_device);
-  for (uint32_t i = 0; i < m->globals.n; i++) {
-    const Global *global = m->globals.at[i];
+  EACH_GLOBAL (m, global) {
     int64_t bytes = round_up(global_bytes(m, global), CACHE_LINE);
     if (global->within || global->type.tier != TIER_device) continue;
     *(global->kind == GLOBAL_PARAM        ? &budget.weights
@@ -421,8 +414,7 @@ Moves op_moves(const Fn *f, const Op *o) {
 }
 
 static void add_moves(const Fn *f, double times, Moves *sum) {
-  for (OpId i = 0; i < f->ops.n; i++) {
-    const Op *o = &f->ops.at[i];
+  EACH_OP (f, o) {
     if (o->code == OP_loop)
       add_moves(o->callee, times * (double)attr_int(&o->attrs, ATTR_trip, 1), sum);
     Moves one = op_moves(f, o);
@@ -456,8 +448,7 @@ static Traffic *row_for(const Module *m, TrafficList *list, OpCode kind, int axi
 }
 
 static void add_traffic(const Module *m, const Fn *f, double times, TrafficList *list) {
-  for (OpId i = 0; i < f->ops.n; i++) {
-    const Op *o = &f->ops.at[i];
+  EACH_OP (f, o) {
     if (o->code == OP_loop)
       add_traffic(m, o->callee, times * (double)attr_int(&o->attrs, ATTR_trip, 1), list);
     if (op_family(o->code) != FAMILY_COLLECTIVE) continue;

@@ -131,8 +131,7 @@ static int64_t peak_of(const Module *m, const Fn *f) {
    takes. */
 static double read_bytes(const Fn *k, ValueId arg) {
   double all = value_bytes(k, arg), taken = 0;
-  for (OpId i = 0; i < k->ops.n; i++) {
-    const Op *o = &k->ops.at[i];
+  EACH_OP (k, o) {
     for (uint32_t j = 0; j < o->nin; j++) {
       if (o->in[j] != arg) continue;
       bool takes = (o->code == OP_gather && !j) || o->code == OP_slice;
@@ -226,8 +225,7 @@ IrCount module_count(const Module *m) {
    nothing is of all its ranks at once. */
 static bool streams(const Fn *body) {
   const Op *hop = NULL;
-  for (OpId i = 0; i < body->ops.n; i++) {
-    const Op *o = &body->ops.at[i];
+  EACH_OP (body, o) {
     if (!op_is_p2p(o->code)) continue;
     if (hop && attr_int(&o->attrs, ATTR_reverse, 0) != attr_int(&hop->attrs, ATTR_reverse, 0))
       return false;
@@ -245,8 +243,7 @@ static bool streams(const Fn *body) {
 /* Where rounds stream, the others are waited for once. */
 static void add_waited(const Module *m, const Fn *f, double times, IrCount *sum) {
   int64_t open = 0, others = 0;
-  for (OpId i = 0; i < f->ops.n; i++) {
-    const Op *o = &f->ops.at[i];
+  EACH_OP (f, o) {
     if (op_is_p2p(o->code)) {
       open += o->code == OP_receive ? 1 : -1, others = attr_int(&o->attrs, ATTR_ranks, 1) - 1;
     } else if (open > 0) {
@@ -267,8 +264,7 @@ IrCount ir_waited(const Module *m, const Fn *f) {
 }
 
 static void add_on_host(const Module *m, const Fn *f, double times, IrCount *sum) {
-  for (OpId i = 0; i < f->ops.n; i++) {
-    const Op *o = &f->ops.at[i];
+  EACH_OP (f, o) {
     if (o->code == OP_loop)
       add_on_host(m, o->callee, times * (double)attr_int(&o->attrs, ATTR_trip, 1), sum);
     if (o->code != OP_kernel || !kernel_beside(m, o->callee)) continue;

@@ -53,8 +53,7 @@ static double measured(Forecast *forecast, const Module *m, const char *key, dou
                        double share) {
   double rate = module_amount(m, key);
   if (rate <= 0 || all <= 0) return share;
-  forecast->measured = arena_printf(m->arena, "%s%s%s", forecast->measured,
-                                    *forecast->measured ? ", " : "", strrchr(key, '.') + 1);
+  forecast->measured = arena_list(m->arena, forecast->measured, "%s", strrchr(key, '.') + 1);
   return rate / all;
 }
 

@@ -65,8 +65,7 @@ int64_t module_ahead(const Module *m) {
 static int64_t largest_message(const Module *m) {
   int64_t most = 0;
   for (uint32_t i = 0; i < m->fns.n && message_by_host(m); i++)
-    for (OpId k = 0; k < m->fns.at[i]->ops.n; k++) {
-      const Op *o = &m->fns.at[i]->ops.at[k];
+    EACH_OP (m->fns.at[i], o) {
       if (op_family(o->code) != FAMILY_COLLECTIVE) continue;
       int64_t bytes = message_host_bytes(m->fns.at[i], o);
       if (bytes > most) most = bytes;

@@ -120,8 +120,7 @@ static double rounds_of(const Op *o) {
 
 KernelTime kernels_time(const Module *m, const Machine *machine, const Fn *f) {
   KernelTime sum = {0};
-  for (OpId i = 0; i < f->ops.n; i++) {
-    const Op *o = &f->ops.at[i];
+  EACH_OP (f, o) {
     if (!o->callee) continue;
     bool kernel = o->code == OP_kernel;
     if (kernel && kernel_beside(m, o->callee)) continue;
@@ -134,8 +133,7 @@ KernelTime kernels_time(const Module *m, const Machine *machine, const Fn *f) {
 
 double collectives_time(const Module *m, const Machine *machine, const Fn *f) {
   double sum = 0;
-  for (OpId i = 0; i < f->ops.n; i++) {
-    const Op *o = &f->ops.at[i];
+  EACH_OP (f, o) {
     if (o->code == OP_loop) sum += rounds_of(o) * collectives_time(m, machine, o->callee);
     if (op_family(o->code) != FAMILY_COLLECTIVE || op_is_p2p(o->code) || op_flies(o)) continue;
     sum += message_seconds(m, machine, f, o);

@@ -38,8 +38,7 @@ static double to_each(const Fn *f, const Op *o, double ranks) {
 }
 
 static void add_rows(const Module *m, const Fn *f, double times, NodeRows *rows) {
-  for (OpId i = 0; i < f->ops.n; i++) {
-    const Op *o = &f->ops.at[i];
+  EACH_OP (f, o) {
     if (o->code == OP_loop)
       add_rows(m, o->callee, times * (double)attr_int(&o->attrs, ATTR_trip, 1), rows);
     if (op_family(o->code) != FAMILY_COLLECTIVE || message_traffic(f, o) <= 0) continue;

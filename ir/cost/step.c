@@ -35,8 +35,7 @@ static void add_meetings(ScheduleTable *table, const Module *m, const ScheduleLo
   for (int i = 0; i < loops->n; i++) {
     const Fn *body = f->ops.at[loops->loop[i]].callee;
     bool after = false;
-    for (OpId k = 0; k < body->ops.n; k++) {
-      const Op *o = &body->ops.at[k];
+    EACH_OP (body, o) {
       after |= o->code == OP_loop;
       if (!attr_int(&o->attrs, ATTR_keep_alive, 0)) continue;
       if (strcmp(attr_str(&o->attrs, ATTR_axis, ""), axis) != 0) continue;

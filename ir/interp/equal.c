@@ -160,8 +160,7 @@ static bool is_flat(const Module *m, const Global *g) {
 }
 
 static bool compare_all(Equal *equal) {
-  for (uint32_t i = 0; i < equal->m->globals.n; i++) {
-    const Global *global = equal->m->globals.at[i];
+  EACH_GLOBAL (equal->m, global) {
     bool output = !equal->infinite && global->kind == GLOBAL_OUTPUT &&
                   runner_has(&equal->ranks, global->name);
     bool kept = (global->kind == GLOBAL_PARAM || global->kind == GLOBAL_STATE) &&
@@ -216,8 +215,7 @@ static int step_of(const Module *m, int i) {
 /* Two dumps may have other sizes. */
 static bool same_sizes(Equal *equal) {
   equal->entry = "init";
-  for (uint32_t i = 0; i < equal->m->globals.n; i++) {
-    const Global *global = equal->m->globals.at[i];
+  EACH_GLOBAL (equal->m, global) {
     if (global->kind != GLOBAL_INPUT && global->kind != GLOBAL_PARAM) continue;
     const Tensor *model = runner_get(&equal->model, global->name),
                  *ranks = runner_get(&equal->ranks, global->name);

@@ -84,11 +84,9 @@ static void visit(Aligning *aligning, const Fn *f) {
   if (f->kind == FN_KERNEL) return;
   aligning->align = ARENA_ARRAY(aligning->m->arena, int64_t, f->values.n + 1);
   find_roots(aligning);
-  for (OpId i = 0; i < f->ops.n; i++) {
-    const Op *o = &f->ops.at[i];
+  EACH_OP (f, o)
     if (o->code == OP_loop) visit_loop(aligning, o);
     else if (o->callee) visit_call(aligning, o);
-  }
 }
 
 int64_t *const *gpu_alignments(const Module *m) {

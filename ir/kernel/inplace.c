@@ -23,8 +23,7 @@ static bool packs_rows(const Fn *k, const Op *o) {
 static bool reads_in_step(Arena *arena, const Fn *k, ValueId a) {
   bool *from = ARENA_ARRAY(arena, bool, k->values.n + 1);
   from[a] = true;
-  for (OpId i = 0; i < k->ops.n; i++) {
-    const Op *o = &k->ops.at[i];
+  EACH_OP (k, o) {
     bool any = false;
     for (uint32_t j = 0; j < o->nin; j++) any |= from[o->in[j]];
     if (any && moves(o->code) && !packs_rows(k, o)) return false;

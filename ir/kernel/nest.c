@@ -184,8 +184,7 @@ static bool is_read(const Fn *k, ValueId v) {
 /* The reduction that says which dims are reduced: one that cannot be a sum of columns, if any. */
 static const Op *leading_reduction(const Fn *k) {
   const Op *first = NULL;
-  for (OpId i = 0; i < k->ops.n; i++) {
-    const Op *o = &k->ops.at[i];
+  EACH_OP (k, o) {
     if (!reduces(o)) continue;
     if (o->code != OP_sum || is_read(k, o->out)) return o;
     if (!first) first = o;
@@ -262,8 +261,7 @@ Nest elem_space(const Fn *k, ValueId *reference) {
 
 int *reduction_levels(Arena *arena, const Fn *k) {
   int *level = ARENA_ARRAY(arena, int, k->values.n + 1);
-  for (uint32_t i = 0; i < k->ops.n; i++) {
-    const Op *o = &k->ops.at[i];
+  EACH_OP (k, o) {
     int most = 0;
     for (uint32_t j = 0; j < o->nin; j++)
       if (level[o->in[j]] > most) most = level[o->in[j]];

@@ -32,8 +32,7 @@ static ValueId source_of(const Fn *fn, ValueId value) {
 /* The operand that is summed in addition to the product: the sum and its operand, if there is
    one. */
 static ValueId find_sum(const Fn *fn, ValueId *sum) {
-  for (OpId i = 0; i < fn->ops.n; i++) {
-    const Op *op = &fn->ops.at[i];
+  EACH_OP (fn, op) {
     if (op_family(op->code) != FAMILY_REDUCE) continue;
     *sum = op->out;
     return source_of(fn, op->in[0]);

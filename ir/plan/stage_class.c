@@ -30,8 +30,7 @@ int64_t stage_chunks(const Module *m, const Placement *p, Str dim) {
 }
 
 bool dim_counts_layers(const Module *m, Str dim) {
-  for (uint32_t i = 0; i < m->globals.n; i++) {
-    const Global *g = m->globals.at[i];
+  EACH_GLOBAL (m, g) {
     int stacked = 0, at = type_find(&g->type, dim);
     for (const char *c = g->name; *c; c++) stacked += *c == '*';
     if (g->kind == GLOBAL_PARAM && at >= 0 && at < stacked) return true;

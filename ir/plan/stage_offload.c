@@ -64,8 +64,7 @@ bool stages_offload_alike(const Module *m, int64_t a, int64_t b) {
   const Dim *stages = stages_dim(m);
   for (OffloadWord k = 0; stages && k < OFFLOAD_WORDS; k++) {
     if (!word_names_layers(m, k)) continue;
-    for (uint32_t i = 0; i < m->globals.n; i++) {
-      const Global *global = m->globals.at[i];
+    EACH_GLOBAL (m, global) {
       if (is_cut(stages, global) &&
           stage_has(m, a, k, global->name) != stage_has(m, b, k, global->name))
         return false;
@@ -82,8 +81,7 @@ bool class_offloads(const Module *m, OffloadWord word, Str param) {
 }
 
 bool class_hosts_nothing(const Module *m, OffloadWord word) {
-  for (uint32_t i = 0; i < m->globals.n; i++) {
-    const Global *global = m->globals.at[i];
+  EACH_GLOBAL (m, global) {
     if (global->kind == GLOBAL_PARAM && plan_offloads(m, word, global->name) &&
         !class_offloads(m, word, global->name))
       return true;

@@ -92,8 +92,7 @@ int64_t flights_at_once(const Module *m, const Fn *f, const Op *o) {
   int64_t most = 1, rounds = attr_int(&o->attrs, ATTR_flight, 0);
   Flight flight = {.rounds = rounds};
   for (uint32_t i = 0; rounds && i < m->fns.n; i++)
-    for (OpId k = 0; k < m->fns.at[i]->ops.n; k++) {
-      const Op *loop = &m->fns.at[i]->ops.at[k];
+    EACH_OP (m->fns.at[i], loop) {
       if (loop->code != OP_loop || loop->callee != f) continue;
       int64_t n = flight_buffers(loop, &flight);
       if (n > most) most = n;

@@ -86,8 +86,7 @@ static void add_hop(HopWalk *walk, const Fn *of, const Op *o, double at, int64_t
 
 static void add_turn(HopWalk *walk, const Fn *body, int loop, int64_t part) {
   int64_t sends = 0, receives = 0;
-  for (OpId i = 0; i < body->ops.n; i++) {
-    const Op *o = &body->ops.at[i];
+  EACH_OP (body, o) {
     if (!is_over(walk->m, o, walk->axis) || hop_peer(o, walk->stage, walk->stages) < 0) continue;
     if (o->code == OP_send) add_hop(walk, body, o, taken_at(walk, o, loop, part), sends++);
     else add_hop(walk, body, o, turn_from(walk, loop, walk->stage, part), receives++);
@@ -215,10 +214,8 @@ static void add_entry(const Module *m, SendOrder *order, const Fn *entry, int ax
 
 static bool sends_over(const Module *m, int axis) {
   for (uint32_t i = 0; i < m->fns.n; i++)
-    for (OpId k = 0; k < m->fns.at[i]->ops.n; k++) {
-      const Op *o = &m->fns.at[i]->ops.at[k];
+    EACH_OP (m->fns.at[i], o)
       if (o->code == OP_send && is_over(m, o, axis)) return true;
-    }
   return false;
 }
 

@@ -299,8 +299,7 @@ StreamOrders stream_orders(const Module *m, bool every) {
 static int64_t most_rounds(const Module *m, const Fn *body) {
   int64_t most = 1;
   for (uint32_t i = 0; i < m->fns.n; i++)
-    for (OpId k = 0; k < m->fns.at[i]->ops.n; k++) {
-      const Op *o = &m->fns.at[i]->ops.at[k];
+    EACH_OP (m->fns.at[i], o) {
       if (o->code != OP_loop || o->callee != body) continue;
       int64_t rounds = attr_int(&o->attrs, ATTR_trip, 0);
       if (rounds > most) most = rounds;

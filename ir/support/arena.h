@@ -12,6 +12,9 @@ void arena_free(Arena *arena);                 /* frees everything that was allo
 void *arena_alloc(Arena *arena, size_t bytes); /* zeroed, aligned to 16 */
 char *arena_strndup(Arena *arena, const char *s, size_t n);
 char *arena_printf(Arena *arena, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The list and one more item: "data, tensor". An empty list has no comma. */
+char *arena_list(Arena *arena, const char *list, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 char *arena_amount(Arena *arena, double bytes); /* 12 B, 3.18 MiB: how all of them are written */
 char *arena_least(Arena *arena,
                   double bytes); /* 12, 3.19MiB: rounded up, as settings are written */

@@ -199,8 +199,7 @@ const char *diag_nearest(const char *wanted, const char *const *names, uint32_t 
 const char *diag_list(Arena *a, const char *const *names, uint32_t n) {
   enum { SHOWN = 8 };
   const char *text = "";
-  for (uint32_t i = 0; i < n && i < SHOWN; i++)
-    text = arena_printf(a, "%s%s%s", text, i ? ", " : "", names[i]);
+  for (uint32_t i = 0; i < n && i < SHOWN; i++) text = arena_list(a, text, "%s", names[i]);
   return n > SHOWN ? arena_printf(a, "%s, ..", text) : text;
 }
 

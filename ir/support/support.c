@@ -142,6 +142,14 @@ char *arena_printf(Arena *arena, const char *format, ...) {
   return text;
 }
 
+char *arena_list(Arena *arena, const char *list, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  char *item = arena_vprintf(arena, format, args);
+  va_end(args);
+  return *list ? arena_printf(arena, "%s, %s", list, item) : item;
+}
+
 char *arena_amount(Arena *arena, double bytes) {
   static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   int unit = 0;

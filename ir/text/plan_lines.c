@@ -160,7 +160,7 @@ static Str read_axes(Parser *p) {
     size_t at = p->at;
     Str name = read_axis(p);
     if (text_lists(text, name)) lex_fail(p, "E1001", at, "axis `%s` is named twice", name);
-    text = arena_printf(p->m->arena, "%s%s%s", text, *text ? ", " : "", name);
+    text = arena_list(p->m->arena, text, "%s", name);
   } while (lex_take(p, ','));
   return intern(p->m->ctx->names, text);
 }
@@ -264,17 +264,16 @@ bool read_old_line(Parser *p, Str key) {
 /* ---- writing ---- */
 
 static const char *names_text(Arena *a, const StrList *names) {
-  const char *text = "[";
-  for (uint32_t i = 0; i < names->n; i++)
-    text = arena_printf(a, "%s%s%s", text, i ? ", " : "", names->at[i]);
-  return arena_printf(a, "%s]", text);
+  const char *text = "";
+  for (uint32_t i = 0; i < names->n; i++) text = arena_list(a, text, "%s", names->at[i]);
+  return arena_printf(a, "[%s]", text);
 }
 
 const char *recompute_text(Arena *a, const RecomputeLine *line) {
   const char *text = "";
   for (uint32_t i = 0; i < line->stacks.n; i++) {
     const LayerRange *layers = &line->stacks.at[i];
-    text = arena_printf(a, "%s%s%s", text, i ? ", " : "", layers->stack);
+    text = arena_list(a, text, "%s", layers->stack);
     if (layers->last >= 0)
       text = arena_printf(a, "%s[%lld..%lld]", text, (long long)layers->first,
                           (long long)layers->last);

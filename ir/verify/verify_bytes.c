@@ -221,11 +221,9 @@ static ValueId shown_by(const Fn *f, ValueId v) {
 static bool stored_at_end(const Verifier *verifier, const uint32_t *held, ValueId written,
                           uint32_t slot) {
   const Fn *f = verifier->fn;
-  for (OpId i = 0; i < f->ops.n; i++) {
-    const Op *op = &f->ops.at[i];
+  EACH_OP (f, op)
     if (op->code == OP_store && verifier->m->globals.at[slot] == op->global)
       return held[op->in[0]] == slot && shown_by(f, op->in[0]) == written;
-  }
   return false;
 }
 
@@ -347,8 +345,7 @@ static bool may_stand(const LoopBytes *bytes, uint32_t j) {
 void verify_rooms(Verifier *verifier) {
   SharedBytes s = shared_bytes(verifier->m->arena, verifier->fn);
   check_loaded(verifier, &s);
-  for (OpId i = 0; i < verifier->fn->ops.n; i++) {
-    const Op *op = &verifier->fn->ops.at[i];
+  EACH_OP (verifier->fn, op) {
     if (op->code != OP_loop) continue;
     LoopBytes bytes = loop_bytes(verifier, op);
     for (uint32_t j = 0; j < op->nout; j++)
@@ -422,8 +419,7 @@ void verify_bytes(Verifier *verifier) {
   SharedBytes bytes = shared_bytes(verifier->m->arena, f);
   for (ValueId i = 0; i < f->values.n; i++) check_caller_bytes(verifier, bytes.of, i);
   check_globals_of(verifier);
-  for (OpId i = 0; i < f->ops.n; i++) {
-    const Op *op = &f->ops.at[i];
+  EACH_OP (f, op) {
     bool works = op->callee || op_family(op->code) == FAMILY_COLLECTIVE;
     for (Tier t = 0; t < TIERS && works; t++) check_work(verifier, op, t);
     if (op->code == OP_loop) check_loop(verifier, op);

@@ -129,11 +129,9 @@ static void check_loop(Verifier *verifier, const Op *loop) {
 }
 
 void verify_landed(Verifier *verifier) {
-  for (OpId i = 0; i < verifier->fn->ops.n; i++) {
-    const Op *op = &verifier->fn->ops.at[i];
+  EACH_OP (verifier->fn, op)
     if (op_flies(op) || op->code == OP_wait)
       wrong(verifier, op, "flight-c1", "nothing flies before pass `select`");
-  }
 }
 
 void verify_flights(Verifier *verifier) {

@@ -184,8 +184,7 @@ void verify_laid_order(Verifier *verifier) {
 
 void verify_laid_places(Verifier *verifier) {
   const Fn *f = verifier->fn;
-  for (OpId i = 0; i < f->ops.n; i++) {
-    const Op *op = &f->ops.at[i];
+  EACH_OP (f, op) {
     for (uint32_t k = 0; op_lays(f, op) && k < op->nin; k++) {
       const Storage *storage = &f->values.at[op->in[k]].storage,
                     *all = &f->values.at[op->out].storage;

@@ -42,8 +42,7 @@ static void check_parts(Verifier *verifier, const Global *global, const Dim *dim
   Str whole = layer_whole(m, global->name);
   int64_t layers = 0;
   bool meet = false;
-  for (uint32_t i = 0; i < m->globals.n; i++) {
-    const Global *other = m->globals.at[i];
+  EACH_GLOBAL (m, other) {
     const Dim *part = layer_dim(m, other);
     if (!part || layer_whole(m, other->name) != whole) continue;
     layers += part->size;
@@ -60,8 +59,7 @@ static void check_parts(Verifier *verifier, const Global *global, const Dim *dim
 void verify_layers(Verifier *verifier) {
   const Module *m = verifier->m;
   if (!check_dims(verifier) || verifier->failed) return;
-  for (uint32_t i = 0; i < m->globals.n; i++) {
-    const Global *global = m->globals.at[i];
+  EACH_GLOBAL (m, global) {
     const Dim *dim = layer_dim(m, global);
     if (!dim) continue;
     check_name(verifier, global, dim);

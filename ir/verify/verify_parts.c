@@ -88,11 +88,9 @@ static bool flow(StackParts *parts, uint32_t number) {
   const Fn *f = parts->verifier->m->fns.at[number];
   StackPart *have = parts->of[number];
   bool changed = false;
-  for (OpId i = 0; i < f->ops.n; i++) {
-    const Op *o = &f->ops.at[i];
+  EACH_OP (f, o)
     if (o->code == OP_loop) changed |= flow_loop(parts, o, have);
     else if (copies(o)) changed |= set(&have[o->out], have[o->in[0]]);
-  }
   return changed;
 }
 
@@ -121,8 +119,7 @@ static void check_taken(Verifier *verifier, const Op *o, const StackPart *have) 
 /* A value that a loop carries is whole. */
 static bool stacks(const Module *m, const Fn *body, uint32_t result) {
   for (uint32_t i = 0; i < m->fns.n; i++)
-    for (OpId k = 0; k < m->fns.at[i]->ops.n; k++) {
-      const Op *o = &m->fns.at[i]->ops.at[k];
+    EACH_OP (m->fns.at[i], o) {
       if (o->code == OP_loop && o->callee == body &&
           result < (uint32_t)attr_int(&o->attrs, ATTR_carry, 0))
         return false;

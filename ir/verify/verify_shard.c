@@ -131,8 +131,7 @@ static void check_sending(Verifier *verifier, const Op *op, int axis) {
 /* The k-th send of a way gives what the k-th receive gets, dims in one order. */
 static void check_hops(Verifier *verifier, int axis, int64_t reverse) {
   VEC(const Op *) hop[2] = {{0}};
-  for (OpId i = 0; i < verifier->fn->ops.n; i++) {
-    const Op *o = &verifier->fn->ops.at[i];
+  EACH_OP (verifier->fn, o) {
     if (op_is_p2p(o->code) && attr_int(&o->attrs, ATTR_reverse, 0) == reverse &&
         mesh_find(verifier->m, attr_str(&o->attrs, ATTR_axis, "")) == axis)
       vec_push(verifier->m->arena, hop[o->code == OP_send], o);

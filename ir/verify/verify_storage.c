@@ -23,8 +23,7 @@ void verify_fused(Verifier *verifier) {
     verify_shared_rows(verifier);
     return;
   }
-  for (OpId i = 0; i < verifier->fn->ops.n; i++) {
-    const Op *op = &verifier->fn->ops.at[i];
+  EACH_OP (verifier->fn, op) {
     OpFamily family = op_family(op->code);
     bool fine = family == FAMILY_GLOBAL || op_between_buffers(op->code) || op->code == OP_loop ||
                 op->code == OP_kernel || op->code == OP_concat; /* lay-c1 */
@@ -349,8 +348,7 @@ static void find_lives(Places *places) {
     for (uint32_t k = 0; k < f->ops.at[i].nin; k++)
       touch(places, f->ops.at[i].in[k], op_ends(f, i));
   for (uint32_t i = 0; i < f->results.n; i++) touch(places, f->results.at[i], end);
-  for (OpId i = 0; i < f->ops.n; i++) {
-    const Op *op = &f->ops.at[i];
+  EACH_OP (f, op) {
     if (op->code != OP_store) continue;
     const Storage *storage = &f->values.at[op->in[0]].storage;
     if (storage->place == PLACE_GLOBAL && places->v->m->globals.at[storage->slot] == op->global)

@@ -113,8 +113,7 @@ void verify_tiers(Verifier *verifier) {
 
 void verify_global_tiers(Verifier *verifier) {
   const Module *m = verifier->m;
-  for (uint32_t i = 0; i < m->globals.n; i++) {
-    const Global *global = m->globals.at[i];
+  EACH_GLOBAL (m, global) {
     if (!global_has_arena(global))
       verify_report(verifier, "E1105", (VerifyPlace){global->span, global->loc},
                     "[tier-c4] @%s: the memory `%s` may hold only parameters and states",

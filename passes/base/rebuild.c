@@ -63,8 +63,7 @@ static Str free_name(Module *m, const FnList *list, uint32_t n, Str name) {
    one whose dims are in another order, and the natural order follows the operands. */
 static void natural_types(Module *m, Fn *f) {
   Type out[1];
-  for (uint32_t i = 0; i < f->ops.n; i++) {
-    const Op *o = &f->ops.at[i];
+  EACH_OP (f, o) {
     if (op_family(o->code) == FAMILY_CALL || !o->nout) continue;
     Type *types = o->nout == 1 ? out : ARENA_ARRAY(m->arena, Type, o->nout);
     const char *why = shape_infer(m, f, o, types);

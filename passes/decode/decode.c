@@ -249,8 +249,7 @@ bool decode_loop(DecodeFrame *f, const Op *o, DimSet dims) {
 
 /* The dim of positions: the last of an input of indexes, as `sample` takes it. */
 static Str position_dim(const Fn *logits) {
-  for (uint32_t i = 0; i < logits->ops.n; i++) {
-    const Op *o = &logits->ops.at[i];
+  EACH_OP (logits, o) {
     if (o->code == OP_load && o->global->kind == GLOBAL_INPUT && o->global->of &&
         o->global->type.rank >= 2)
       return o->global->type.axis[o->global->type.rank - 1].dim;

@@ -389,8 +389,7 @@ static uint32_t slices_of(const Fn *fn, ValueId value) {
 
 bool *fuse_in_memory(Arena *arena, const Fn *fn) {
   bool *kept = ARENA_ARRAY(arena, bool, fn->values.n + 1);
-  for (OpId i = 0; i < fn->ops.n; i++) {
-    const Op *op = &fn->ops.at[i];
+  EACH_OP (fn, op) {
     for (uint32_t k = 0; op_lays(fn, op) && k < op->nin; k++)
       kept[below_views(fn, op->in[k])] = true;
     bool much = op->code == OP_slice && fuse_bytes(fn, op->in[0]) >= LARGE;

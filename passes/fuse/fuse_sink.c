@@ -30,8 +30,7 @@ static bool leaves(const Fn *fn, ValueId value) {
 /* Is v only used as an addend of a contraction's result? */
 static bool is_added(const Fn *fn, ValueId value) {
   uint32_t uses = 0, sums = 0;
-  for (OpId i = 0; i < fn->ops.n; i++) {
-    const Op *op = &fn->ops.at[i];
+  EACH_OP (fn, op) {
     for (uint32_t k = 0; k < op->nin; k++) {
       const Op *other = op->code == OP_add ? value_def(fn, op->in[1 - k]) : NULL;
       uses += op->in[k] == value;

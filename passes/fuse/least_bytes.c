@@ -84,8 +84,7 @@ static Flow net_of(Least *least, const double *cost) {
   Flow flow = flow_new(least->m->arena, FLOW_NODES + 2 * least->f->values.n, arcs);
   for (ValueId v = 0; v < least->f->values.n; v++)
     flow_join(&flow, node_in(v), node_out(v), cost[v]);
-  for (OpId i = 0; i < least->f->ops.n; i++) {
-    const Op *o = &least->f->ops.at[i];
+  EACH_OP (least->f, o) {
     for (uint32_t k = 0; joins(o) && k < o->nin; k++)
       for (uint32_t r = 0; r < o->nout; r++)
         flow_join(&flow, node_out(o->in[k]), node_in(o->out + r), taken(least, o, k));
@@ -136,8 +135,7 @@ static bool hands_on(const Op *o) {
 }
 
 static void find_written(Least *least) {
-  for (OpId i = 0; i < least->f->ops.n; i++) {
-    const Op *o = &least->f->ops.at[i];
+  EACH_OP (least->f, o) {
     for (uint32_t k = 0; hands_on(o) && k < o->nin; k++) write_down(least, o->in[k]);
   }
   for (uint32_t i = 0; i < least->f->results.n; i++) write_down(least, least->f->results.at[i]);
@@ -254,10 +252,7 @@ static double cut_below(Least *least, ValueId v, const bool *stops, double writt
 static double taken_bytes(const Least *least, ValueId v) {
   const Op *o = value_def(least->f, v);
   bool added = false;
-  for (OpId i = 0; i < least->f->ops.n; i++) {
-    const Op *use = &least->f->ops.at[i];
-    added |= use->code == OP_add && (use->in[0] == v || use->in[1] == v);
-  }
+  EACH_OP (least->f, use) added |= use->code == OP_add && (use->in[0] == v || use->in[1] == v);
   if (!added || o->code != OP_scatter) return INFINITY;
   return (double)type_count(value_type(least->f, o->in[0])) *
          elem_bytes(value_type(least->f, v)->elem);

@@ -57,8 +57,7 @@ static bool takes_turns(const Module *m, const Op *loop) {
 static bool is_slice(const PrefetchPass *pass, bool operand, uint32_t number) {
   bool any = false;
   for (uint32_t i = 0; i < pass->m->fns.n; i++)
-    for (OpId k = 0; k < pass->m->fns.at[i]->ops.n; k++) {
-      const Op *o = &pass->m->fns.at[i]->ops.at[k];
+    EACH_OP (pass->m->fns.at[i], o) {
       if (o->callee != pass->as || o->code != OP_loop) continue;
       LoopShape shape = loop_shape(o);
       if (number < (operand ? shape.carry + shape.invariant : shape.carry)) return false;
@@ -354,8 +353,7 @@ static PrefetchPass prefetch_of(Module *m, const Fn *f, const Fn *as) {
 int64_t prefetch_rounds(const Module *m, const Fn *f) {
   int64_t most = 0;
   for (uint32_t i = 0; i < m->fns.n; i++)
-    for (OpId k = 0; k < m->fns.at[i]->ops.n; k++) {
-      const Op *o = &m->fns.at[i]->ops.at[k];
+    EACH_OP (m->fns.at[i], o) {
       int64_t rounds = o->callee == f && o->code == OP_loop ? loop_shape(o).trip - 1 : 0;
       if (rounds > most) most = rounds;
     }
@@ -365,10 +363,8 @@ int64_t prefetch_rounds(const Module *m, const Fn *f) {
 static int64_t round_bytes(Module *m, const Fn *f, const Fn *as) {
   PrefetchPass pass = prefetch_of(m, f, as);
   int64_t bytes = 0;
-  for (OpId i = 0; i < f->ops.n; i++) {
-    const Op *o = &f->ops.at[i];
+  EACH_OP (f, o)
     if (can_fetch(&pass, o)) bytes += value_span_bytes(&f->values.at[o->out]);
-  }
   return bytes;
 }
 

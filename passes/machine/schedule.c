@@ -27,8 +27,7 @@ static Fn *schedule_function(Module *m, const Fn *f) {
   Schedule schedule = {.r = rebuild_begin(m, f)};
   for (uint32_t i = 0; i < f->args.n; i++)
     schedule.r.to->values.at[schedule.r.map[f->args.at[i]]] = f->values.at[f->args.at[i]];
-  for (OpId i = 0; i < f->ops.n; i++) {
-    const Op *o = &f->ops.at[i];
+  EACH_OP (f, o) {
     if (floats(o)) continue;
     for (uint32_t k = 0; k < o->nin; k++) bring(&schedule, o->in[k]);
     rebuild_op(&schedule.r, o);

@@ -206,8 +206,7 @@ static const Op *loss_store(Module *m, const Fn *step) {
 /* The gradient of a parameter that several loads read is the sum over them. */
 static ValueId parameter_gradient(Back *back, const Global *global) {
   ValueId sum = NO_VALUE;
-  for (uint32_t i = 0; i < back->f->ops.n; i++) {
-    const Op *o = &back->f->ops.at[i];
+  EACH_OP (back->f, o) {
     if (o->code != OP_load || o->global != global) continue;
     ValueId d = back_total(back, o->out);
     if (d != NO_VALUE) sum = sum == NO_VALUE ? d : grad_binary(back, OP_add, sum, d);
@@ -272,8 +271,7 @@ static void differentiate_step(Module *m, Fn *step, const Op *loss) {
 
 /* Only in IR by hand, or whose `after` line is lost. */
 static bool has_gradients(Module *m, const Fn *step) {
-  for (uint32_t i = 0; i < step->ops.n; i++) {
-    const Op *o = &step->ops.at[i];
+  EACH_OP (step, o) {
     if (o->code != OP_store || !made_rest(o->global->name, MADE_GRADIENT)) continue;
     Span at = o->span.file ? o->span : span_of(m, o->loc);
     Report *r =

@@ -18,11 +18,9 @@ static void inline_call(Rebuild *rebuild, const Op *call) {
 
 static Fn *without_calls(Module *m, const Fn *f) {
   Rebuild rebuild = rebuild_begin(m, f);
-  for (uint32_t i = 0; i < f->ops.n; i++) {
-    const Op *o = &f->ops.at[i];
+  EACH_OP (f, o)
     if (o->code == OP_call) inline_call(&rebuild, o);
     else rebuild_op(&rebuild, o);
-  }
   rebuild_results(&rebuild);
   return rebuild.to;
 }

@@ -184,8 +184,7 @@ static void deliver(MicroCut *micro, ValueId v) {
 /* Finds the values of the function that the body reads, and the values of the body that the
    function reads. */
 static void find_borders(MicroCut *micro) {
-  for (uint32_t i = 0; i < micro->f->ops.n; i++) {
-    const Op *o = &micro->f->ops.at[i];
+  EACH_OP (micro->f, o) {
     bool here = inside(micro, o);
     for (uint32_t j = 0; j < o->nin; j++) {
       ValueId v = o->in[j];

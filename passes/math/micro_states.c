@@ -231,8 +231,7 @@ MicroState *micro_states(Micro *micro, const Fn *f, const MicroState *args) {
 
 bool *micro_free(Micro *micro, const Fn *f) {
   bool *free = ARENA_ARRAY(micro->m->arena, bool, f->values.n + 1);
-  for (uint32_t i = 0; i < f->ops.n; i++) {
-    const Op *o = &f->ops.at[i];
+  EACH_OP (f, o) {
     bool all =
         o->code != OP_load || o->global->kind == GLOBAL_INPUT || o->global->kind == GLOBAL_SCALAR;
     for (uint32_t j = 0; j < o->nin; j++) all &= free[o->in[j]];

@@ -84,8 +84,7 @@ static void write_sum(NoisyFn *fn, const Op *o) {
 
 static void write_ops(NoisyFn *fn) {
   const Fn *from = fn->r.from;
-  for (uint32_t i = 0; i < from->ops.n; i++) {
-    const Op *o = &from->ops.at[i];
+  EACH_OP (from, o) {
     if (o->code == OP_loop) write_loop(fn, o);
     else if (adds_up(o)) write_sum(fn, o);
     else rebuild_op(&fn->r, o);

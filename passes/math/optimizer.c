@@ -101,8 +101,7 @@ static const char *base_name(const Global *global) {
 static Fn *take_gradients(Module *m, Fn *step, ValueId *gradient, ValueId *loss) {
   Rebuild rebuild = rebuild_begin(m, step);
   for (uint32_t i = 0; i < m->globals.n; i++) gradient[i] = NO_VALUE;
-  for (uint32_t i = 0; i < step->ops.n; i++) {
-    const Op *o = &step->ops.at[i];
+  EACH_OP (step, o) {
     const char *name = o->code == OP_store ? base_name(o->global) : NULL;
     for (uint32_t g = 0; name && g < m->globals.n; g++)
       if (!strcmp(m->globals.at[g]->name, name)) gradient[g] = rebuild.map[o->in[0]];

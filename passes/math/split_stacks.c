@@ -61,8 +61,7 @@ static bool is_of(const Global *global, Str path) {
 static CutStack *stack_of(Ranges *ranges, Str path) {
   for (uint32_t i = 0; i < ranges->stack.n; i++)
     if (ranges->stack.at[i].path == path) return &ranges->stack.at[i];
-  for (uint32_t i = 0; i < ranges->m->globals.n; i++) {
-    const Global *global = ranges->m->globals.at[i];
+  EACH_GLOBAL (ranges->m, global) {
     if (!is_of(global, path)) continue;
     CutStack stack = {.path = path, .whole = global->type.axis[0]};
     vec_push(ranges->m->arena, stack.begin, 0);
@@ -362,10 +361,8 @@ static void cut_op(RangeFn *fn, const Op *o) {
 }
 
 static bool is_cut(const Ranges *ranges, const Fn *f) {
-  for (OpId i = 0; i < f->ops.n; i++) {
-    const Op *o = &f->ops.at[i];
+  EACH_OP (f, o)
     if (looped(ranges, o) || (o->global && cut_of(ranges, o->global))) return true;
-  }
   return false;
 }
 

@@ -42,8 +42,7 @@ static ValueId arm_of(const PhasePeel *peel, const Op *o) {
 static Fn *specialise_entry(Module *m, const Fn *step, Phase phase, bool inside, uint32_t *tests) {
   PhasePeel peel = {.r = rebuild_begin(m, step), .inside = inside};
   peel.is_test = ARENA_ARRAY(m->arena, bool, step->values.n + 1);
-  for (OpId i = 0; i < step->ops.n; i++) {
-    const Op *o = &step->ops.at[i];
+  EACH_OP (step, o) {
     bool test = phase_find(attr_str(&o->attrs, ATTR_phase, "")) == phase,
          shows = o->code == OP_cast || o->code == OP_expand;
     ValueId v = arm_of(&peel, o);
@@ -77,8 +76,7 @@ static void place(LateOrder *order, OpId id) {
 /* By value: made of states, parameters and numbers alone. */
 static bool *made_of_states(Module *m, const Fn *f) {
   bool *alone = ARENA_ARRAY(m->arena, bool, f->values.n + 1);
-  for (OpId i = 0; i < f->ops.n; i++) {
-    const Op *o = &f->ops.at[i];
+  EACH_OP (f, o) {
     bool good = o->code != OP_loop && !op_is_p2p(o->code) &&
                 !(o->code == OP_load && o->global->kind == GLOBAL_INPUT);
     for (uint32_t k = 0; k < o->nin; k++) good = good && alone[o->in[k]];

@@ -147,19 +147,16 @@ static ValueId value_in(TierRewrite *tiers, ValueId v, Tier t) {
 static Fn *rewrite(Module *m, Fn *from, const ArgTiers *args, const Tier *results);
 
 static bool keeps_on_host(const Fn *f) {
-  for (OpId i = 0; i < f->ops.n; i++) {
-    const Op *o = &f->ops.at[i];
+  EACH_OP (f, o)
     if (o->code == OP_loop && (attr_get(&o->attrs, ATTR_offload) || keeps_on_host(o->callee)))
       return true;
-  }
   return false;
 }
 
 /* Does v of a body leave its loop for rounds of other loops? In a pipeline these are the kept
    values of a micro-batch. */
 static bool is_kept_outside(const Fn *f, const Fn *body, ValueId v) {
-  for (OpId i = 0; i < f->ops.n; i++) {
-    const Op *o = &f->ops.at[i];
+  EACH_OP (f, o) {
     for (uint32_t k = 0; o->code == OP_loop && o->callee == body && k < o->nout; k++)
       if (body->results.at[k] == v && k >= loop_shape(o).carry && value_is_kept(f, o->out + k))
         return true;
@@ -187,11 +184,9 @@ static bool leaves_kept(const Module *m, const Op *loop, uint32_t k) {
 }
 
 static void find_lazy(TierRewrite *tiers) {
-  for (OpId i = 0; i < tiers->from->ops.n; i++) {
-    const Op *o = &tiers->from->ops.at[i];
+  EACH_OP (tiers->from, o)
     for (uint32_t k = 0; o->code == OP_loop && k < o->nout; k++)
       tiers->lazy[o->out + k] = is_kept(tiers->m, tiers->from, o, k) || leaves_kept(tiers->m, o, k);
-  }
 }
 
 /* Does the operand stay on the host until a round reads its slice? An operand that rounds read
@@ -200,19 +195,16 @@ static bool is_read_by_slices(const Op *loop, uint32_t operand) {
   const Fn *body = loop->callee;
   if (operand >= loop_whole(loop)) return true;
   if (operand < loop_shape(loop).carry) return false;
-  for (OpId i = 0; i < body->ops.n; i++) {
-    const Op *o = &body->ops.at[i];
+  EACH_OP (body, o)
     for (uint32_t k = 0; o->code == OP_loop && k < o->nin; k++)
       if (o->in[k] == body->args.at[operand + 1] && is_read_by_slices(o, k)) return true;
-  }
   return false;
 }
 
 /* Does the function store v itself, or a view of it, to a device parameter? Then it is uploaded
    round by round. */
 static bool is_stored_on_device(const Fn *f, ValueId v) {
-  for (OpId i = 0; i < f->ops.n; i++) {
-    const Op *o = &f->ops.at[i];
+  EACH_OP (f, o) {
     bool reads = o->nin == 1 && o->in[0] == v;
     if (reads && o->code == OP_store) return o->global->type.tier == TIER_device;
     if (reads && op_flags(o->code) & VIEW) return is_stored_on_device(f, o->out);
@@ -317,11 +309,9 @@ static Fn *rewrite(Module *m, Fn *from, const ArgTiers *args, const Tier *result
    these. NULL: it is no group. */
 static const Global *first_member(const Module *m, const Global *group) {
   Str master = intern_printf(m->ctx->names, "%s.master", group->name);
-  for (uint32_t i = 0; i < m->globals.n; i++) {
-    const Global *global = m->globals.at[i];
+  EACH_GLOBAL (m, global)
     if (global->within && (global->within == group || global->within->name == master))
       return global;
-  }
   return NULL;
 }
 
@@ -362,8 +352,7 @@ static Str in_groups(const Module *m) {
   enum { SHOWN = 8 };
   Str all = "";
   uint32_t n = 0;
-  for (uint32_t i = 0; i < m->globals.n; i++) {
-    const Global *global = m->globals.at[i];
+  EACH_GLOBAL (m, global) {
     Str top = top_of(m, global);
     if (global->kind != GLOBAL_PARAM || !global->within) continue;
     if (text_lists(all, top) || !is_in_groups(m, top)) continue;
@@ -373,8 +362,7 @@ static Str in_groups(const Module *m) {
 }
 
 static bool refuse_left(Module *m) {
-  for (uint32_t i = 0; i < m->globals.n; i++) {
-    const Global *global = m->globals.at[i];
+  EACH_GLOBAL (m, global) {
     if (!is_left(m, global) || !plan_offloads(m, OFFLOAD_OPTIMIZER, global->name)) continue;
     Str others = in_groups(m);
     Report *r =
@@ -399,8 +387,7 @@ static bool keeps_nothing(const Module *m, const Fn *f, const Op *o) {
 
 static bool refuse_kept(Module *m) {
   for (uint32_t i = 0; i < m->fns.n; i++)
-    for (OpId k = 0; k < m->fns.at[i]->ops.n; k++) {
-      const Op *o = &m->fns.at[i]->ops.at[k];
+    EACH_OP (m->fns.at[i], o) {
       if (!keeps_nothing(m, m->fns.at[i], o)) continue;
       Report *r = diag_at(m->ctx->diag, "E0901", plan_offload_at(m),
                           "`offload = host` of the values that these layers keep is not built yet");

@@ -447,8 +447,7 @@ static void give_layout(Fn *k, ValueId to, const Value *from) {
 }
 
 static void layouts_into_kernels(Fn *f) {
-  for (OpId i = 0; i < f->ops.n; i++) {
-    const Op *o = &f->ops.at[i];
+  EACH_OP (f, o) {
     if (o->code != OP_kernel) continue;
     for (uint32_t k = 0; k < o->nin; k++)
       give_layout(o->callee, o->callee->args.at[k], &f->values.at[o->in[k]]);

@@ -48,8 +48,7 @@ static ValueId continued(const Op *o, ValueId v) {
 
 /* Is v, or a view of it, laid into a concat? */
 static bool is_laid(const Fn *f, ValueId v) {
-  for (OpId i = 0; i < f->ops.n; i++) {
-    const Op *o = &f->ops.at[i];
+  EACH_OP (f, o) {
     for (uint32_t k = 0; k < o->nin; k++) {
       bool view = op_flags(o->code) & VIEW && o->nout == 1;
       if (o->in[k] == v && (o->code == OP_concat || (view && is_laid(f, o->out)))) return true;

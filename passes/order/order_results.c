@@ -139,8 +139,7 @@ static ValueId stacked_view(Returns *returns, Rebuild *to, ValueId *of, ValueId 
 static void rewrite(Returns *returns) {
   Rebuild to = rebuild_begin(returns->m, returns->caller);
   ValueId *of = value_map(returns->m, returns->body);
-  for (OpId i = 0; i < returns->caller->ops.n; i++) {
-    const Op *o = &returns->caller->ops.at[i];
+  EACH_OP (returns->caller, o) {
     if (o != returns->loop) {
       rebuild_op(&to, o);
       continue;
@@ -161,8 +160,7 @@ static void rewrite(Returns *returns) {
 static const Op *only_loop(const Module *m, const Fn *body, Fn **caller) {
   const Op *found = NULL;
   for (uint32_t i = 0; i < m->fns.n; i++)
-    for (OpId j = 0; j < m->fns.at[i]->ops.n; j++) {
-      const Op *o = &m->fns.at[i]->ops.at[j];
+    EACH_OP (m->fns.at[i], o) {
       if (o->callee != body) continue;
       if (found) return NULL;
       found = o, *caller = m->fns.at[i];

@@ -43,8 +43,7 @@ static bool makes_for_free(const Op *o) {
 }
 
 static void find_free(const Fn *f, Uses *uses) {
-  for (uint32_t i = 0; i < f->ops.n; i++) {
-    const Op *o = &f->ops.at[i];
+  EACH_OP (f, o) {
     bool free = makes_for_free(o), input = o->code == OP_load && o->global->kind == GLOBAL_INPUT;
     for (uint32_t k = 0; k < o->nin; k++)
       free &= uses->free[o->in[k]], input |= uses->input[o->in[k]];
@@ -193,8 +192,7 @@ static UseReader *readers(Module *m, const Fn *f) {
 }
 
 static void find_inner(const Fn *f, Uses *uses, const UseReader *r) {
-  for (uint32_t i = 0; i < f->ops.n; i++) {
-    const Op *o = &f->ops.at[i];
+  EACH_OP (f, o) {
     if (!sum_like(f, o) || uses->free[o->out] || uses->root[o->out]) continue;
     const UseReader *x = &r[o->out];
     uses->inner[o->out] = x->n == 1 && x->op && sum_like(f, x->op) && !uses->free[x->op->out] &&
@@ -240,8 +238,7 @@ static UseFlow flow_new(Module *m, const Fn *f) {
 void uses_of_entry(Module *m, const Fn *f, Uses *uses) {
   UseFlow flow = flow_new(m, f);
   find_free(f, uses);
-  for (uint32_t i = 0; i < f->ops.n; i++) {
-    const Op *o = &f->ops.at[i];
+  EACH_OP (f, o) {
     if (o->code != OP_store || o->global->kind != GLOBAL_PARAM) continue;
     GradientUpdate update = {o->global, ARENA_ARRAY(m->arena, bool, f->values.n + 1),
                              ARENA_ARRAY(m->arena, char, f->values.n + 1)};

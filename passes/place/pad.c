@@ -366,8 +366,7 @@ static PadFn pad_fn(Pads *pads, const Fn *f, const PadFacts *args) {
         fn_arg(pads->m, pad.r.to, padded(pads, *value_type(f, f->args.at[i])));
     pad.fact[f->args.at[i]] = args[i];
   }
-  for (uint32_t i = 0; i < f->ops.n; i++) {
-    const Op *o = &f->ops.at[i];
+  EACH_OP (f, o) {
     pad.loc = o->loc;
     if (o->code == OP_load) load_op(&pad, o);
     else if (o->code == OP_store) store_op(&pad, o);

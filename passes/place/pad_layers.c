@@ -26,10 +26,8 @@
 
 bool pad_runs_over(const Module *m, Str dim) {
   for (uint32_t i = 0; i < m->fns.n; i++)
-    for (OpId k = 0; k < m->fns.at[i]->ops.n; k++) {
-      const Op *o = &m->fns.at[i]->ops.at[k];
+    EACH_OP (m->fns.at[i], o)
       if (o->code == OP_loop && loop_shape(o).axis.dim == dim) return true;
-    }
   return false;
 }
 
@@ -37,10 +35,8 @@ bool pad_runs_over(const Module *m, Str dim) {
    reports that. */
 static bool runs_over_parts(const Module *m, Str dim) {
   for (uint32_t i = 0; i < m->fns.n; i++)
-    for (OpId k = 0; k < m->fns.at[i]->ops.n; k++) {
-      const Op *o = &m->fns.at[i]->ops.at[k];
+    EACH_OP (m->fns.at[i], o)
       if (o->code == OP_loop && loop_shape(o).axis.dim == dim && loop_shape(o).of) return true;
-    }
   return false;
 }
 

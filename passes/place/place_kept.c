@@ -55,8 +55,7 @@ static const char *dims_text(const Kept *kept, const Type *t, const Placement *p
   const char *text = "";
   for (int i = 0; i < t->rank; i++) {
     int64_t ways = placement_ways(kept->m, placement, t->axis[i].dim), size = t->axis[i].size;
-    text = arena_printf(kept->m->arena, "%s%s`%s` %lld", text, i ? ", " : "", t->axis[i].dim,
-                        (long long)size);
+    text = arena_list(kept->m->arena, text, "`%s` %lld", t->axis[i].dim, (long long)size);
     if (ways > 1)
       text = arena_printf(kept->m->arena, "%s (%lld on a rank)", text, (long long)(size / ways));
   }

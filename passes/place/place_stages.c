@@ -72,11 +72,9 @@ static void clear(Fn *body, int at) {
 }
 
 static bool has_stages(const Fn *f) {
-  for (OpId i = 0; i < f->ops.n; i++) {
-    const Op *o = &f->ops.at[i];
+  EACH_OP (f, o)
     if (o->code == OP_loop && (attr_get(&o->attrs, ATTR_stages) || has_stages(o->callee)))
       return true;
-  }
   return false;
 }
 

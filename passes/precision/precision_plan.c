@@ -175,8 +175,7 @@ static void visit(Precision *precision, FnPlan *fn_plan, const Op *o) {
 /* ---- operands of statistics ---- */
 
 static void mark_readers(FnPlan *plan) { /* a mix of v and statistics reads v */
-  for (uint32_t i = 0; i < plan->f->ops.n; i++) {
-    const Op *o = &plan->f->ops.at[i];
+  EACH_OP (plan->f, o) {
     bool mixes =
         op_family(o->code) == FAMILY_ELEM && o->nout && plan->info[o->out].make == MADE_MIXED;
     for (uint32_t k = 0; k < o->nin && mixes; k++)
@@ -249,8 +248,7 @@ static void round_kept(Precision *precision, FnPlan *plan) {
 
 /* Rounding at the end also changes ops that move indexes of a rounded value. */
 static void settle_moved(Precision *precision, FnPlan *plan) {
-  for (uint32_t i = 0; i < plan->f->ops.n; i++) {
-    const Op *o = &plan->f->ops.at[i];
+  EACH_OP (plan->f, o) {
     if (!moves(o->code) && o->code != OP_gather) continue;
     for (uint32_t k = 0; k < o->nout; k++)
       if (!plan->rounded[o->out + k])

@@ -87,8 +87,7 @@ static bool read_rounded(const Body *body, ValueId v) {
   uint32_t readers = 0;
   for (uint32_t i = 0; i < body->f->results.n; i++)
     if (body->f->results.at[i] == v) return false;
-  for (OpId i = 0; i < body->f->ops.n; i++) {
-    const Op *o = &body->f->ops.at[i];
+  EACH_OP (body->f, o) {
     for (uint32_t k = 0; k < o->nin; k++) {
       if (o->in[k] != v) continue;
       if (o->code != OP_cast || value_type(body->f, o->out)->elem != body->w->compute) return false;
@@ -131,8 +130,7 @@ static Fn *rewritten(const Wire *wire, const Fn *f) {
   Body body = {wire, f, ARENA_ARRAY(wire->m->arena, char, f->values.n + 1)};
   Rebuild rebuild = rebuild_begin(wire->m, f);
   int64_t block = plan_int8_block(wire->m);
-  for (OpId i = 0; i < f->ops.n; i++) {
-    const Op *o = &f->ops.at[i];
+  EACH_OP (f, o) {
     bool sends = op_family(o->code) == FAMILY_COLLECTIVE && o->nin;
     Elem e = sends ? wire_type(&body, o) : ELEM_f32;
     if (sends && in_int8(wire, f, o) && int8_add_up(&rebuild, o, block)) continue;

@@ -55,8 +55,7 @@ static ValueId held(const Pair *pair, ValueId v) {
 static void find_memory(Judge *judge) {
   const Pair *pair = &judge->p;
   uint32_t *born = ARENA_ARRAY(pair->m->arena, uint32_t, pair->fwd->values.n + 1), barrier = 0;
-  for (uint32_t i = 0; i < pair->fwd->ops.n; i++) {
-    const Op *o = &pair->fwd->ops.at[i];
+  EACH_OP (pair->fwd, o) {
     for (uint32_t j = 0; j < o->nin; j++) {
       if (reads_memory(o)) judge->pinned[o->in[j]] = true;
       ValueId v = held(pair, o->in[j]);
@@ -75,8 +74,7 @@ static void find_free(Judge *judge) {
   const Pair *pair = &judge->p;
   for (uint32_t i = 0; i < pair->fwd->args.n; i++)
     judge->free[pair->fwd->args.at[i]] = i == 0 || i > pair->s1.carry;
-  for (uint32_t i = 0; i < pair->fwd->ops.n; i++) {
-    const Op *o = &pair->fwd->ops.at[i];
+  EACH_OP (pair->fwd, o) {
     bool all = op_flags(o->code) & POINT;
     for (uint32_t j = 0; j < o->nin; j++) all &= judge->free[o->in[j]];
     for (uint32_t j = 0; j < o->nout; j++) judge->free[o->out + j] = all;

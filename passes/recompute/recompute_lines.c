@@ -234,10 +234,8 @@ static void keep_auto(KeepLines *lines, const RecomputeLine *line) {
 static double runs_of(const Module *m, const Fn *f) {
   double n = f->kind == FN_ENTRY;
   for (uint32_t i = 0; i < m->fns.n; i++)
-    for (OpId k = 0; k < m->fns.at[i]->ops.n; k++) {
-      const Op *o = &m->fns.at[i]->ops.at[k];
+    EACH_OP (m->fns.at[i], o)
       if (o->callee == f) n += runs_of(m, m->fns.at[i]) * (double)attr_int(&o->attrs, ATTR_trip, 1);
-    }
   return n;
 }
 
@@ -249,7 +247,7 @@ static const char *list_kept(const Pair *pair, const bool *keep) {
     const char *one =
         o ? arena_printf(pair->m->arena, "%s %u:%u", op_name(o->code), o->loc.line, o->loc.column)
           : "input";
-    text = arena_printf(pair->m->arena, "%s%s%s", text, *text ? ", " : "", one);
+    text = arena_list(pair->m->arena, text, "%s", one);
   }
   return *text ? text : "nothing";
 }

@@ -27,8 +27,7 @@ static void find_kept(Pair *pair) {
 
 static void find_outside(Pair *pair) {
   uint32_t first = pair->l2->nin - pair->s2.stacked;
-  for (uint32_t i = 0; i < pair->f->ops.n; i++) {
-    const Op *o = &pair->f->ops.at[i];
+  EACH_OP (pair->f, o) {
     for (uint32_t j = 0; j < (o == pair->l2 ? first : o->nin); j++) {
       uint32_t r = o->in[j] - pair->l1->out;
       if (o->in[j] >= pair->l1->out && r < pair->l1->nout)
@@ -371,8 +370,7 @@ Fn *pair_rewrite(Module *m, const Fn *f, RecomputeChange *changes, uint32_t n, b
   Rebuild rebuild = rebuild_begin(m, f);
   PairWork *work = ARENA_ARRAY(m->arena, PairWork, n);
   for (uint32_t k = 0; k < n; k++) work[k] = work_of(&changes[k], &rebuild, judged);
-  for (uint32_t i = 0; i < f->ops.n; i++) {
-    const Op *o = &f->ops.at[i];
+  EACH_OP (f, o) {
     uint32_t k = 0;
     while (k < n && o != changes[k].pair.l1 && o != changes[k].pair.l2) k++;
     if (k == n) rebuild_op(&rebuild, o);

@@ -180,10 +180,7 @@ static bool simplify_fn(Module *m, Fn *f, bool after_grad) {
   Simplify simplify = {m, rebuild.to, after_grad};
   OpTable table = table_new(m, f->ops.n);
   bool changed = false;
-  for (uint32_t i = 0; i < f->ops.n; i++) {
-    const Op *o = &f->ops.at[i];
-    changed |= is_live(o, live) ? simplify_op(&simplify, &rebuild, &table, o) : true;
-  }
+  EACH_OP (f, o) changed |= is_live(o, live) ? simplify_op(&simplify, &rebuild, &table, o) : true;
   rebuild_results(&rebuild);
   if (changed) module_replace(m, f, rebuild.to);
   return changed;

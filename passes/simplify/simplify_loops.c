@@ -183,8 +183,7 @@ static Fn *new_body(LoopPlan *plan) {
   add_args(plan, &rebuild, OPERAND_KEPT, c, v);
   add_args(plan, &rebuild, OPERAND_KEPT, v, plan->o->nin);
   other_args(plan, &rebuild);
-  for (uint32_t i = 0; i < plan->body->ops.n; i++) {
-    const Op *o = &plan->body->ops.at[i];
+  EACH_OP (plan->body, o) {
     bool live = op_acts(o);
     for (uint32_t j = 0; j < o->nout; j++) live |= plan->live[o->out + j];
     if (live) rebuild_op(&rebuild, o);
@@ -284,11 +283,9 @@ Fn *simplify_loops(Module *m, const Fn *f) {
   const uint32_t *uses = count_uses(m, f);
   Rebuild rebuild = rebuild_begin(m, f);
   bool changed = false;
-  for (uint32_t i = 0; i < f->ops.n; i++) {
-    const Op *o = &f->ops.at[i];
+  EACH_OP (f, o)
     if (o->code == OP_loop && simplify_loop(&rebuild, o, uses)) changed = true;
     else rebuild_op(&rebuild, o);
-  }
   rebuild_results(&rebuild);
   return changed ? rebuild.to : NULL;
 }

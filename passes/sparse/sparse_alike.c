@@ -40,8 +40,7 @@ static void find_told(Alike *alike, ValueId mask) {
   const Fn *f = alike->f;
   for (ValueId v = 0; v < f->values.n; v++)
     alike->of[v] = is_number_of_rank(alike, v) ? OF_HEAD : OF_DATA; /* arguments */
-  for (OpId i = 0; i < f->ops.n; i++) {
-    const Op *o = &f->ops.at[i];
+  EACH_OP (f, o) {
     if (o->nout) alike->of[o->out] = kind_of(alike, o);
     for (uint32_t n = 0; n < o->nin && o->nout && alike->of[o->out] != OF_HEAD; n++)
       if (alike->of[o->in[n]] == OF_HEAD) vec_push(alike->a, alike->told, o->in[n]);

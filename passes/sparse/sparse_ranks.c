@@ -29,10 +29,8 @@ static bool of_coordinate(const AskedRank *rank, const Global *g, int64_t *out) 
    all rounds. */
 static bool of_argument(const AskedRank *rank, const Fn *f, uint32_t i, int deep, int64_t *out) {
   bool found = false;
-  for (uint32_t k = 0; k < rank->m->fns.n; k++) {
-    const Fn *from = rank->m->fns.at[k];
-    for (OpId n = 0; n < from->ops.n; n++) {
-      const Op *o = &from->ops.at[n];
+  EACH_FN (rank->m, from) {
+    EACH_OP (from, o) {
       int64_t here;
       if (o->callee != f) continue;
       if (o->code != OP_loop) return false;

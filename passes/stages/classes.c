@@ -76,8 +76,7 @@ static void find_coordinates(ClassPass *pass) {
     pass->alive[i] = NO_VALUE,
     pass->known[i] = ARENA_ARRAY(m->arena, bool, m->fns.at[i]->values.n + 1);
   for (uint32_t i = m->fns.n; i-- > 0;)
-    for (OpId j = 0; j < m->fns.at[i]->ops.n; j++) {
-      const Op *o = &m->fns.at[i]->ops.at[j];
+    EACH_OP (m->fns.at[i], o) {
       if (is_coordinate(pass, o)) pass->known[i][o->out] = true;
       if (o->code != OP_loop) continue;
       uint32_t callee = number_of(m, o->callee);

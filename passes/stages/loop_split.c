@@ -52,8 +52,7 @@ static bool is_light(const Op *o) {
 static void find_again(LoopHalves *halves) {
   for (uint32_t i = 0; i < halves->body->args.n; i++)
     halves->again[halves->body->args.at[i]] = !i || !is_early_carry(halves, i - 1);
-  for (OpId i = 0; i < halves->body->ops.n; i++) {
-    const Op *o = &halves->body->ops.at[i];
+  EACH_OP (halves->body, o) {
     bool again = is_light(o);
     for (uint32_t j = 0; j < o->nin; j++) again &= halves->again[o->in[j]];
     for (uint32_t j = 0; j < o->nout; j++) halves->again[o->out + j] = again;

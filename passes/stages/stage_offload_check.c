@@ -57,8 +57,7 @@ static Str widened(const PathRefusal *refusal) {
     const char *range = end == first + 1 ? arena_printf(arena, ".%lld", (long long)first)
                                          : arena_printf(arena, "[%lld..%lld]", (long long)first,
                                                         (long long)end - 1);
-    text = arena_printf(arena, "%s%s%.*s%s%s", text, *text ? ", " : "", (int)layers->stack, path,
-                        range, layers->rest);
+    text = arena_list(arena, text, "%.*s%s%s", (int)layers->stack, path, range, layers->rest);
   }
   return text;
 }
@@ -171,8 +170,7 @@ static void check_class(Module *m) {
   Str names = "";
   int n = module_classes(m, class);
   if (!n || module_has_class(m)) return;
-  for (int i = 0; i < n; i++)
-    names = arena_printf(m->arena, "%s%s%s", names, i ? ", " : "", class[i].name);
+  for (int i = 0; i < n; i++) names = arena_list(m->arena, names, "%s", class[i].name);
   Report *r = diag_at(m->ctx->diag, "E1207", (Span){0}, "no ranks of this plan are called `%s`",
                       module_class_name(m));
   diag_help(r, "`--class` is one of %s", names);

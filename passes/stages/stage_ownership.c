@@ -215,8 +215,7 @@ static unsigned place(const OwnStep *step, const Op *o, bool *bad) {
 /* False: stages cannot be separated in this way. */
 static bool find_places(OwnStep *step) {
   bool bad = false;
-  for (OpId i = 0; i < step->f->ops.n; i++) {
-    const Op *o = &step->f->ops.at[i];
+  EACH_OP (step->f, o) {
     unsigned at = place(step, o, &bad);
     for (uint32_t j = 0; j < o->nout; j++) step->at[o->out + j] = is_told(step, o, at) ? 0 : at;
   }
@@ -243,8 +242,7 @@ static ValueId tell(const OwnStep *step, Fn *f, ValueId v, unsigned at) {
 static Fn *rewritten(const OwnStep *step) {
   Rebuild rebuild = rebuild_begin(step->k->m, step->f);
   bool bad = false;
-  for (OpId i = 0; i < step->f->ops.n; i++) {
-    const Op *o = &step->f->ops.at[i];
+  EACH_OP (step->f, o) {
     unsigned at = place(step, o, &bad);
     if (is_owned(step, o)) {
       rebuild.map[o->out] = rebuild.map[o->in[0]];

@@ -76,11 +76,9 @@ static bool goes_over(const StageStream *stream, const Op *o) {
 }
 
 static bool any_goes_over(const StageStream *stream, const Fn *f) {
-  for (OpId i = 0; i < f->ops.n; i++) {
-    const Op *o = &f->ops.at[i];
+  EACH_OP (f, o)
     if (goes_over(stream, o) || (o->code == OP_loop && any_goes_over(stream, o->callee)))
       return true;
-  }
   return false;
 }
 
@@ -408,8 +406,7 @@ static void check_chunks(StageStream *stream, int64_t layers) {
 }
 
 static bool find_stages(StageStream *stream) {
-  for (OpId i = 0; i < stream->body->ops.n; i++) {
-    const Op *o = &stream->body->ops.at[i];
+  EACH_OP (stream->body, o) {
     if (!is_stages(o) || !loop_shape(o).streams) continue;
     stream->name = attr_str(&o->attrs, ATTR_stages, NULL);
     stream->axis = mesh_find(stream->m, stream->name);

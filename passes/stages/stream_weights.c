@@ -132,8 +132,7 @@ static void cut_parts(Module *m, Rebuild *rebuild, const Op *o, OpId layers) {
 
 void stream_weights(Module *m, Fn *step) {
   Rebuild rebuild = rebuild_begin(m, step);
-  for (OpId i = 0; i < step->ops.n; i++) {
-    const Op *o = &step->ops.at[i];
+  EACH_OP (step, o) {
     OpId layers = loop_is_micro(o) ? backward_layers(o->callee) : NO_OP;
     if (layers == NO_OP) rebuild_op(&rebuild, o);
     else cut_parts(m, &rebuild, o, layers);

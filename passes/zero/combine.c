@@ -52,8 +52,7 @@ static bool is_alike(const ShortSums *sums, const Op *a, const Op *b) {
 /* Results of loops belong to all stages. */
 static unsigned *holders_of(Module *m, const Fn *f) {
   unsigned *holders = ARENA_ARRAY(m->arena, unsigned, f->values.n + 1);
-  for (OpId i = 0; i < f->ops.n; i++) {
-    const Op *o = &f->ops.at[i];
+  EACH_OP (f, o) {
     unsigned of = o->code == OP_load && o->global->stages ? 1u << o->global->stages : 0;
     for (uint32_t k = 0; k < o->nin; k++) of |= holders[o->in[k]];
     for (uint32_t k = 0; k < o->nout; k++) holders[o->out + k] = o->code == OP_loop ? 0 : of;

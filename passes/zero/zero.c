@@ -128,8 +128,7 @@ static bool loads_member(const ZeroEntry *entry, const Op *op, ZeroLoad *load) {
 static void find_members(ZeroEntry *entry) {
   ZeroSite *site = &entry->site;
   ZeroLoad load;
-  for (uint32_t i = 0; i < site->from->ops.n; i++) {
-    const Op *op = &site->from->ops.at[i];
+  EACH_OP (site->from, op) {
     if (!loads_member(entry, op, &load) || load.state >= 0) continue;
     bool all = entry->z->group.at[load.group].rounds.dim != NULL;
     site->ref[op->out] = (Ref){.group = (int)load.group, .member = load.member, .all = all};
@@ -154,8 +153,7 @@ static void find_states(ZeroEntry *entry) {
   uint32_t n = zero->group.n * ZERO_STATES;
   ValueId *whole = ARENA_ARRAY(zero->m->arena, ValueId, n + 1);
   for (uint32_t i = 0; i < n; i++) whole[i] = NO_VALUE;
-  for (uint32_t i = 0; i < site->from->ops.n; i++) {
-    const Op *op = &site->from->ops.at[i];
+  EACH_OP (site->from, op) {
     if (!loads_member(entry, op, &load) || load.state < 0) continue;
     const ZeroGroup *group = &zero->group.at[load.group];
     must(!zero_store_of(site->from, op->global), "zero: %s writes @%s", site->from->name,
@@ -363,10 +361,8 @@ static void rewrite_entry(Zero *zero, Fn *fn) {
     zero_gradients(&entry.site);
     prepare_norms(&entry);
   }
-  for (uint32_t i = 0; i < fn->ops.n; i++) {
-    const Op *op = &fn->ops.at[i];
+  EACH_OP (fn, op)
     if (op->code == OP_store) rewrite_store(&entry, op, fn == zero->step);
-  }
   site_hops(&entry.site, fn->ops.n);
   module_replace(zero->m, fn, rebuild.to);
 }

@@ -109,8 +109,7 @@ static const char *check_stage(const Zero *zero, const ZeroGroup *group) {
 
 /* The parameter whose state it is, by its name; NULL: none's. */
 static const Global *owner_of(const Zero *zero, const Global *state) {
-  for (uint32_t i = 0; i < zero->m->globals.n; i++) {
-    const Global *global = zero->m->globals.at[i];
+  EACH_GLOBAL (zero->m, global) {
     size_t n = strlen(global->name);
     if (global->kind == GLOBAL_PARAM && !strncmp(state->name, global->name, n) &&
         state->name[n] == '.' && !strchr(state->name + n + 1, '.'))

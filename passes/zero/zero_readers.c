@@ -24,8 +24,7 @@ static uint64_t epochs_of(const GroupSlice *slice, const Fn *fn, ValueId value) 
 
 /* Is v, of any function, read by nothing but casts to one narrower float type? */
 static bool only_cast(GroupSlice *slice, const Fn *fn, ValueId value) {
-  for (OpId i = 0; i < fn->ops.n; i++) {
-    const Op *op = &fn->ops.at[i];
+  EACH_OP (fn, op) {
     if (fn == slice->f && op->nout == 1 && slice->in[op->out] && op->code != OP_cast) continue;
     for (uint32_t k = 0; k < op->nin; k++) {
       if (op->in[k] != value) continue;
@@ -59,10 +58,8 @@ void slice_find_copy(GroupSlice *slice) {
 
 Str slice_region(const GroupSlice *slice) {
   uint64_t set = 0;
-  for (uint32_t i = 0; i < slice->f->ops.n; i++) {
-    const Op *op = &slice->f->ops.at[i];
+  EACH_OP (slice->f, op)
     if (op->code == OP_load && op->global == slice->member.param)
       set |= epochs_of(slice, slice->f, op->out);
-  }
   return arena_printf(slice->z->m->arena, "@%llx", (unsigned long long)set);
 }

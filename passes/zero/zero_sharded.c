@@ -14,11 +14,9 @@
 /* The reason why rounds of the group cannot stay gathered in a step; NULL: they can. */
 static const char *why_not_kept(const Zero *zero, const ZeroGroup *group) {
   if (!group->rounds.dim) return "parameters outside of stacks are needed at once";
-  for (OpId i = 0; i < zero->step->ops.n; i++) {
-    const Op *o = &zero->step->ops.at[i];
+  EACH_OP (zero->step, o)
     if (o->code == OP_loop && loop_is_micro(o))
       return "each micro-batch would gather the layers again";
-  }
   return NULL;
 }
 

@@ -112,8 +112,7 @@ static void read_operands(ZeroUpdate *update, ValueId param, ValueId gradient) {
   const ZeroMember *member = &update->g->member.at[0];
   const Fn *fn = update->site->from;
   update->done[member->leaf] = gradient;
-  for (uint32_t i = 0; i < fn->ops.n; i++) {
-    const Op *op = &fn->ops.at[i];
+  EACH_OP (fn, op) {
     if (op->code != OP_load) continue;
     if (op->global == member->param) update->done[op->out] = param;
     for (uint32_t k = 0; k < update->g->nstates; k++)
