@@ -297,7 +297,7 @@ typedef struct Setting { /* resolved train, plan and machine settings that passe
   Str key, value; /* such as train.optim = adamw, train.optim.lr = 0.0006, data.train = "a.bin" */
 } Setting;
 
-/* What files and --set say, for messages of later stages; no text of a module has it. */
+/* Positions in files and in --set, for messages of later stages; no text of a module has them. */
 typedef struct WrittenSetting {
   Str key;               /* plan.zero, plan.zero.prefetch; plan.mesh.data */
   Span all, word, value; /* zero 3 prefetch = 1: the line; or prefetch = 1 */
