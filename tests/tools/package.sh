@@ -29,7 +29,7 @@ cd "$(dirname "$0")"
 "$1/usr/bin/shardc" compile "$1/usr/share/shardc/examples/tiny.shard" -o tiny -q
 ./tiny train --data text.txt --steps 2 --out run --quiet | grep 'done after 2 steps'
 END
-if [ -n "${3:-}" ]; then env -i PATH=/usr/bin:/bin HOME=/tmp chroot "$root" /bin/bash "/tmp/${work##*/}/try" ""
+if [ -n "${3:-}" ]; then chroot "$root" /usr/bin/env -i PATH=/usr/bin:/bin HOME=/tmp bash "/tmp/${work##*/}/try" ""
 else env -i PATH=/usr/bin:/bin HOME="$dir" bash "$work/try" "$root"; fi
 [ "$work" = "$dir" ] || rm -rf "$work" "$root/tmp/.cache"
 dpkg --root="$root" --purge shardc > "$dir/log" 2>&1 || { cat "$dir/log"; exit 1; }
