@@ -23,6 +23,8 @@ static void write_operand(Build *build, const Sizes *sizes, PlaceRule *rule, con
   else vec_push(build->m->arena, rule->dims, name);
 }
 
+enum { BALANCED_PIECES = 2 };
+
 static void write_target(Build *build, const Sizes *sizes, PlaceRule *rule,
                          const AstSetting *line) {
   bool otherwise = false;
@@ -31,6 +33,7 @@ static void write_target(Build *build, const Sizes *sizes, PlaceRule *rule,
     if (value->kind != VALUE_PATH || line->target.at[i].key) continue;
     Str name = intern(build->m->ctx->names, value->path->text);
     if (!strcmp(name, "else")) otherwise = true;
+    else if (!otherwise && !strcmp(name, "balanced")) rule->pieces = BALANCED_PIECES;
     else if (otherwise) write_operand(build, sizes, rule, value, true);
     else if (strcmp(name, "none")) vec_push(build->m->arena, rule->axes, name);
   }

@@ -251,11 +251,13 @@ typedef struct MeshAxis {
 } MeshAxis;
 
 /* A `place` line: dims, or tensors by path, over mesh axes, the first axis cutting coarsest;
-   tensors with none of `dims` answer with `otherwise`. Without axes: the tensors stay whole. */
+   tensors with none of `dims` answer with `otherwise`. Without axes: the tensors stay whole.
+   With `pieces` a rank has that many pieces of each dim of `dims`, not one block (placement.h). */
 typedef VEC(Str) StrList;
 
 typedef struct PlaceRule {
   StrList dims, otherwise, paths, axes;
+  int64_t pieces; /* even; 0: one block */
   Loc loc;
 } PlaceRule;
 

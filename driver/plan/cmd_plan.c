@@ -80,12 +80,27 @@ void topic_head(Sheet *sheet, const Planned *planned) {
             as_text(planned->m->model), as_count((double)ranks));
 }
 
+/* Attention over the sequence: how the ranks that the others wait for compare with the mean. */
+static void put_scores(Sheet *sheet, const Module *m) {
+  RankScores scores = ir_rank_scores(m, ir_main_entry(m));
+  double mean = scores.mean > 0 ? scores.mean : 1;
+  bool dealt = false;
+  for (uint32_t i = 0; i < m->rules.n; i++) dealt |= m->rules.at[i].pieces > 0;
+  if (scores.most <= 1.0005 * scores.least) return;
+  sheet_say(sheet, "attention of a rank: {attention.least:.2} to {attention.most:.2} of the mean",
+            as_number(scores.least / mean), as_number(scores.most / mean));
+  sheet_say_if(sheet, !dealt && scores.most > 1.05 * mean,
+               " (`balanced` after the axis in the `place` line deals positions out evenly)");
+  sheet_say(sheet, "\n");
+}
+
 void topic_work(Sheet *sheet, const Planned *planned) {
   const PlanStep *step = &planned->step;
   double bubble = step->waited > 0 ? step->waited / (step->flop + step->waited) : 0;
   sheet_say(sheet, "a step: {flop_per_step} FLOP per rank{}, {} between kernels and memory\n",
             as_flop(step->flop), as_text(planned->programs.n > 1 ? " of the busiest class" : ""),
             as_bytes(step->moved));
+  put_scores(sheet, planned->m);
   sheet_say_if(sheet, step->waited > 0,
                "and {} FLOP of other stages, for which it waits: a bubble of {bubble:.0}\n",
                as_flop(step->waited), as_share(bubble));

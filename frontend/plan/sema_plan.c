@@ -98,6 +98,7 @@ static void read_target(PlanCheck *check, PlaceLine *line, const AstSetting *set
     if (value->kind != VALUE_PATH || setting->target.at[i].key) continue;
     Str name = intern(check->e->ctx->names, value->path->text);
     if (!strcmp(name, "else")) otherwise = true;
+    else if (!otherwise && !strcmp(name, "balanced")) line->balanced = value;
     else if (otherwise) read_operand(check, line, value, true);
     else if (!strcmp(name, "none")) line->none = true;
     else {
@@ -491,6 +492,7 @@ void check_plan(Eval *e, const Choice *choice, const AstItem *plan) {
   for (uint32_t i = 0; i < check.rules.n; i++)
     if (check.rules.at[i].axes.n)
       check_divides(&check, &check.rules.at[i]), check_once(&check, &check.rules.at[i]);
+  for (uint32_t i = 0; i < check.rules.n; i++) check_balanced(&check, &check.rules.at[i]);
   check_batch(&check);
   check_messages(&check);
   for (uint32_t i = 0; i < check.rules.n; i++) warn_wide(&check, &check.rules.at[i]);

@@ -2,7 +2,8 @@
 
    A contraction is two operations per term; attention is two contractions forward and five
    backward, over the keys that its mask admits to each query by their positions (mask_density.h):
-   neither the few more that blocks of kernels compute, nor fewer where data decides. Every other
+   neither the few more that blocks of kernels compute, nor fewer where data decides. Where ranks
+   differ, the one with the most counts. Every other
    float op is one operation per element of its result or, for reductions, of its operand.
 
    Bytes are the operands and results of each kernel, and of each op that computes outside of
@@ -31,15 +32,22 @@ static double terms(const Fn *f, ValueId a, ValueId b) {
   return n;
 }
 
-static double attention_flop(const Module *m, const Fn *f, const Op *o) {
+/* Scores of all queries and keys count as `all`. */
+static ScoreShares attention_shares(const Module *m, const Fn *f, const Op *o, double *all) {
   bool grad = o->code == OP_attention_grad;
   const Type *q = value_type(f, o->in[0]), *k = value_type(f, o->in[1]);
   uint32_t operands = grad ? 6 : 3;
-  double all = (grad ? 10 : 4) * terms(f, o->in[0], o->in[1]);
-  if (o->nin <= operands) return all;
+  *all = (grad ? 10 : 4) * terms(f, o->in[0], o->in[1]);
+  if (o->nin <= operands) return (ScoreShares){1, 1, 1, 1};
   Str query = o->group[0].from[0], key = o->group[0].to[0];
-  return all * mask_share(m, f, o->in[operands], (Axis){query, type_size(q, query)},
-                          (Axis){key, type_size(k, key)}, lists_of(m, o));
+  return mask_shares(m, f, o->in[operands], (Axis){query, type_size(q, query)},
+                     (Axis){key, type_size(k, key)}, lists_of(m, o));
+}
+
+/* The rank with the most scores counts: the others wait for it. */
+static double attention_flop(const Module *m, const Fn *f, const Op *o) {
+  double all, most = attention_shares(m, f, o, &all).most;
+  return all * most;
 }
 
 static double op_flop(const Module *m, const Fn *f, const Op *o) {
@@ -276,6 +284,26 @@ static void add_on_host(const Module *m, const Fn *f, double times, IrCount *sum
 IrCount ir_count_on_host(const Module *m, const Fn *f) {
   IrCount sum = {0};
   if (f) add_on_host(m, f, 1, &sum);
+  return sum;
+}
+
+static void add_scores(const Module *m, const Fn *f, double times, RankScores *sum) {
+  for (OpId i = 0; i < f->ops.n; i++) {
+    const Op *o = &f->ops.at[i];
+    bool loop = o->code == OP_loop;
+    if (o->callee)
+      add_scores(m, o->callee, times * (double)(loop ? attr_int(&o->attrs, ATTR_trip, 1) : 1), sum);
+    if (op_family(o->code) != FAMILY_ATTENTION) continue;
+    double all;
+    ScoreShares shares = attention_shares(m, f, o, &all);
+    sum->least += times * all * shares.least, sum->mean += times * all * shares.mean;
+    sum->most += times * all * shares.most;
+  }
+}
+
+RankScores ir_rank_scores(const Module *m, const Fn *f) {
+  RankScores sum = {0};
+  if (f) add_scores(m, f, 1, &sum);
   return sum;
 }
 

@@ -17,6 +17,13 @@ IrCount ir_count_on_host(const Module *m, const Fn *f);
    once for every other rank of the axis. */
 IrCount ir_waited(const Module *m, const Fn *f);
 
+/* Operations of all attentions in a run of f: on the ranks with the fewest scores, on all in the
+   mean, and with the most. Differences come from the positions and heads that ranks have. */
+typedef struct RankScores {
+  double least, mean, most;
+} RankScores;
+RankScores ir_rank_scores(const Module *m, const Fn *f);
+
 /* One line without its end: the numbers of that entry, and the change against m->was. */
 const char *ir_head(const Module *m);
 char *ir_dump(Module *m,

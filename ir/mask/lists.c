@@ -299,7 +299,7 @@ static const Op *divided(const Dividing *dividing, ValueId v, int64_t *most) {
   const Op *o = value_def(dividing->f, v), *found = NULL, *below;
   if (!o || dividing->seen[v]) return NULL;
   dividing->seen[v] = true;
-  if (o->code == OP_div && is_position(dividing, o->in[0]) &&
+  if (o->code == OP_div && !attr_get(&o->attrs, ATTR_dealt) && is_position(dividing, o->in[0]) &&
       constant_of(dividing->f, o->in[1]) > *most)
     *most = constant_of(dividing->f, o->in[1]), found = o;
   for (uint32_t i = 0; i < o->nin; i++)

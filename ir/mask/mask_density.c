@@ -5,17 +5,20 @@
    of N positions costs a few N evaluations, not N * N. Cuts are at multiples of powers of two,
    whatever the length, because the borders of blocks are at such positions and would otherwise be
    evaluated score by score. Above FINEST positions a side the last rectangles count half. Where
-   heads differ, the share is the average of all of them; with more than HEADS, of the first ones.
+   heads differ, the share is the average of all of them; with more than HEADS, of some. Where ranks
+   differ, each has a share of its own; of more than RANKS_ASKED, some are asked, the first and the
+   last among them.
 
    Counts are computed after every pass, for masks that are the same: a module keeps the shares that
    have been computed, by all facts on which they depend.
 
-   Scores that data or a rank's number decides (operands, scalars) count as admitted: such a part is
+   Scores that data decides (operands, other scalars) count as admitted: such a part is
    true where this admits more, and false under `not`. Must not: depend on tiles, so that a model
    counts the same at each pass and for each target. */
 #include "mask_density.h"
 #include "ir/support/num.h"
 #include "lists.h"
+#include "rank_numbers.h"
 
 enum { FINEST = 8192, HEADS = 64 };
 
@@ -63,24 +66,56 @@ static ListsShape shape_of(const BlockLists *lists, const ListsHeads *of) {
   return shape;
 }
 
-static double share(const Fn *f, ValueId mask, Axis query, Axis key, const BlockLists *lists) {
-  Arena *arena = arena_new();
-  AdmittedShare admitted_share = {.ask = mask_question(arena, f), .mask = mask};
-  ListsHeads of = lists_heads(f, mask, query.dim, key.dim);
-  ListsShape shape = shape_of(lists, &of);
-  int64_t count = min_i64(shape.count, HEADS);
-  admitted_share.fine = 1 + max_i64(query.size, key.size) / (FINEST + 1);
+/* By what ranks differ: numbers that lists count as heads, or those that were found. */
+typedef struct AskedRanks {
+  const RankNumbers *numbers; /* NULL: all ranks are alike, or lists say how they differ */
+  ListsHeads of;
+  ListsShape shape;
+} AskedRanks;
+
+static void set_rank(AdmittedShare *share, const AskedRanks *asked, int64_t rank) {
+  int n = asked->of.scalars;
+  for (int i = 0; asked->numbers && i < n; i++)
+    mask_scalar(&share->ask, asked->of.scalar[i], asked->numbers->value[rank * n + i]);
+}
+
+/* The mean of the heads of rank r of `ranks`. */
+static double of_rank(AdmittedShare *share, const AskedRanks *asked, Axis query, Axis key,
+                      int64_t r, int64_t ranks) {
+  int64_t own = max_i64(asked->shape.ranks, 1), all = asked->shape.count / own,
+          heads = min_i64(all, max_i64(1, HEADS / ranks));
   double sum = 0;
-  for (int64_t h = 0; h < count; h++) {
+  set_rank(share, asked, r);
+  for (int64_t h = 0; h < heads; h++) {
     BlockHead at[MASK_DIMS];
-    lists_head_at(&shape, &of, shape.ranks > 1 ? h * shape.count / count : h, at);
-    mask_range(&admitted_share.ask, query.dim, 0, query.size),
-        mask_range(&admitted_share.ask, key.dim, 0, key.size);
-    blocks_set_heads(&admitted_share.ask, shape.heads, at);
-    sum += admitted(&admitted_share);
+    int64_t rank = own > 1 && ranks > 1 ? r * (own - 1) / (ranks - 1) : 0;
+    lists_head_at(&asked->shape, &asked->of, h * all / heads * own + rank, at);
+    mask_range(&share->ask, query.dim, 0, query.size),
+        mask_range(&share->ask, key.dim, 0, key.size);
+    blocks_set_heads(&share->ask, asked->shape.heads, at);
+    sum += admitted(share);
   }
+  return sum / ((double)query.size * (double)key.size * (double)max_i64(heads, 1));
+}
+
+static ScoreShares shares(const Fn *f, ValueId mask, Axis query, Axis key, const BlockLists *lists,
+                          const RankNumbers *numbers) {
+  Arena *arena = arena_new();
+  AdmittedShare share = {.ask = mask_question(arena, f), .mask = mask};
+  AskedRanks asked = {.numbers = numbers, .of = lists_heads(f, mask, query.dim, key.dim)};
+  asked.shape = shape_of(lists, &asked.of);
+  share.fine = 1 + max_i64(query.size, key.size) / (FINEST + 1);
+  int64_t ranks = numbers ? numbers->ranks : min_i64(max_i64(asked.shape.ranks, 1), RANKS_ASKED);
+  ScoreShares found = {.least = 1};
+  for (int64_t r = 0; r < ranks; r++) {
+    double one = of_rank(&share, &asked, query, key, r, ranks);
+    found.least = one < found.least ? one : found.least;
+    found.most = one > found.most ? one : found.most;
+    found.mean += one / (double)ranks;
+  }
+  found.ranks = ranks;
   arena_free(arena);
-  return sum / ((double)query.size * (double)key.size * (double)max_i64(count, 1));
+  return found;
 }
 
 /* ---- what was asked before ---- */
@@ -88,7 +123,7 @@ static double share(const Fn *f, ValueId mask, Axis query, Axis key, const Block
 typedef struct KnownShare {
   const int64_t *key;
   uint32_t n;
-  double share;
+  ScoreShares shares;
 } KnownShare;
 
 /* All that a share follows from, as words: lengths, then each value of the mask once, operands
@@ -145,18 +180,36 @@ static const KnownShare *find_known(const MaskShares *s, const Key *key) {
   return NULL;
 }
 
-double mask_share(const Module *m, const Fn *f, ValueId mask, Axis query, Axis key,
-                  const BlockLists *lists) {
+/* Numbers of ranks on which the mask depends, where no lists name them. */
+static const RankNumbers *find_numbers(Arena *arena, const Module *m, const Fn *f, ValueId mask,
+                                       Axis query, Axis key, const BlockLists *lists) {
+  ListsHeads of = lists_heads(f, mask, query.dim, key.dim);
+  bool listed = lists && lists_shape(lists).ranks > 1;
+  if (of.scalars <= 0 || listed || !m->mesh.n) return NULL;
+  RankWorld world = rank_world(arena, m);
+  RankNumbers *numbers = ARENA_NEW(arena, RankNumbers);
+  return rank_numbers(&world, f, of.scalars, of.scalar, numbers) ? numbers : NULL;
+}
+
+static void add_numbers(Key *key, const RankNumbers *numbers, int n) {
+  add(key, numbers ? numbers->ranks : 0);
+  for (int64_t i = 0; numbers && i < numbers->ranks * n; i++) add(key, numbers->value[i]);
+}
+
+ScoreShares mask_shares(const Module *m, const Fn *f, ValueId mask, Axis query, Axis key,
+                        const BlockLists *lists) {
   Arena *arena = arena_new();
-  Key k = {.arena = arena, .f = f, .number = ARENA_ARRAY(arena, uint32_t, f->values.n + 1)};
-  add_name(&k, lists ? lists->name : NULL); /* which says all that is in them */
-  add_axis(&k, query), add_axis(&k, key), add_value(&k, mask);
-  const KnownShare *known = find_known(m->shares, &k);
-  double result = known ? known->share : share(f, mask, query, key, lists);
+  Key asked = {.arena = arena, .f = f, .number = ARENA_ARRAY(arena, uint32_t, f->values.n + 1)};
+  const RankNumbers *numbers = find_numbers(arena, m, f, mask, query, key, lists);
+  add_name(&asked, lists ? lists->name : NULL); /* which says all that is in them */
+  add_numbers(&asked, numbers, lists_heads(f, mask, query.dim, key.dim).scalars);
+  add_axis(&asked, query), add_axis(&asked, key), add_value(&asked, mask);
+  const KnownShare *known = find_known(m->shares, &asked);
+  ScoreShares result = known ? known->shares : shares(f, mask, query, key, lists, numbers);
   if (!known) {
-    int64_t *words = ARENA_ARRAY(m->arena, int64_t, k.words.n);
-    memcpy(words, k.words.at, sizeof *words * k.words.n);
-    vec_push(m->arena, m->shares->known, ((KnownShare){words, k.words.n, result}));
+    int64_t *words = ARENA_ARRAY(m->arena, int64_t, asked.words.n);
+    memcpy(words, asked.words.at, sizeof *words * asked.words.n);
+    vec_push(m->arena, m->shares->known, ((KnownShare){words, asked.words.n, result}));
   }
   arena_free(arena);
   return result;

@@ -3,8 +3,12 @@
 #define SHARDC_IR_ADMITTED_H
 #include "ir/ir.h"
 
-/* The share of queries x keys that `mask`, a bool value of f, admits. `lists`, m's of that mask, or
-   NULL, say what numbers of ranks it has: then the share of all ranks. */
-double mask_share(const Module *m, const Fn *f, ValueId mask, Axis query, Axis key,
-                  const BlockLists *lists);
+/* The share of queries x keys that `mask`, a bool value of f, admits, on the ranks of the mesh.
+   `lists`, m's of that mask, or NULL, say what numbers of ranks it has. */
+typedef struct ScoreShares {
+  int64_t ranks; /* that were asked, where they differ; else 1 */
+  double least, mean, most;
+} ScoreShares;
+ScoreShares mask_shares(const Module *m, const Fn *f, ValueId mask, Axis query, Axis key,
+                        const BlockLists *lists);
 #endif

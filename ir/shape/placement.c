@@ -40,8 +40,18 @@ static bool is_finer(const Module *m, Str axis) {
   return false;
 }
 
+static int add_axes(const Module *m, const PlaceRule *rule, int *axes, int n) {
+  for (uint32_t k = 0; k < rule->axes.n; k++) {
+    int axis = mesh_find(m, rule->axes.at[k]);
+    if (axis >= 0 && !among(axes, n, axis)) axes[n++] = axis;
+  }
+  return n;
+}
+
 int mesh_order(const Module *m, int *axes) {
   int n = 0;
+  for (uint32_t i = 0; i < m->rules.n; i++)
+    if (m->rules.at[i].pieces) n = add_axes(m, &m->rules.at[i], axes, n);
   for (int finer = 0; finer < 2; finer++)
     for (uint32_t i = 0; i < m->rules.n; i++)
       for (uint32_t k = 0; k < m->rules.at[i].axes.n; k++) {

@@ -11,7 +11,8 @@
 
 int mesh_find(const Module *m, Str name); /* -1: no such axis */
 int64_t mesh_ranks(const Module *m);
-/* Axes in the order of cuts, those of no rule last; returns their number. */
+/* Axes in the order of cuts, those of balanced dims first, those of no rule last; returns their
+   number. */
 int mesh_order(const Module *m, int *axes);
 bool rule_cuts_batch(const PlaceRule *r);
 int64_t mesh_batch_ranks(const Module *m); /* over which Batch is cut by the place rules */
@@ -20,6 +21,18 @@ int64_t mesh_coordinate(const Module *m, int64_t rank, int axis);
 
 static inline bool is_partial(Str state) { return state == PARTIAL_SUM || state == PARTIAL_MAX; }
 static inline bool is_split(Str state) { return state && !is_partial(state); }
+
+/* Balanced dims (`place D -> axis balanced`): the dim is cut into n * pieces equal pieces over the
+   n ranks of the axis. Rank r has piece r of the first n, piece n - 1 - r of the second n, and so
+   on in turn, in their order. Work that rises or falls along the dim is then the same on all ranks,
+   as that of causal attention. The axis cuts coarsest. The positions of a rank are its only trace:
+   no tensor of the runtime is cut along such a dim, and all text before pass `localize` has it in
+   its order. */
+typedef struct Dealt {
+  int axis; /* -1: the dim is not balanced */
+  int64_t pieces;
+} Dealt;
+Dealt dim_dealt(const Module *m, Str dim);
 
 bool placement_equal(const Placement *a, const Placement *b);
 bool placement_is_whole(const Placement *p);                          /* on every axis */

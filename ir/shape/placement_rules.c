@@ -38,6 +38,16 @@ static Str dim_for(const Module *m, const Type *t, Str name, const PlaceRule **r
   return NULL;
 }
 
+Dealt dim_dealt(const Module *m, Str dim) {
+  for (uint32_t i = 0; i < m->rules.n; i++)
+    for (uint32_t k = 0; m->rules.at[i].pieces && k < m->rules.at[i].dims.n; k++) {
+      const Type t = type_of(ELEM_i32, 1, &(Axis){dim, 1});
+      if (answers(m, &t, m->rules.at[i].dims.at[k]))
+        return (Dealt){mesh_find(m, m->rules.at[i].axes.at[0]), m->rules.at[i].pieces};
+    }
+  return (Dealt){-1, 0};
+}
+
 Placement placement_by_rules(const Module *m, const Type *t, RuleMiss *miss) {
   Placement placement = {0};
   int axes[MAX_MESH], n = mesh_order(m, axes);

@@ -155,8 +155,9 @@ static void of_rope(Builder *builder) {
 static void of_gather(Builder *builder) {
   Str rows = builder->o->group[0].from[0];
   const Type *w = in_type(builder, 0), *index = in_type(builder, 1), *r = out_type(builder, 0);
-  ShardIndex *shard_index = add(builder, type_size(w, rows));
-  shard_index->in[0] = rows;
+  bool dealt = dim_dealt(builder->m, rows).axis >= 0; /* a rank's rows have no first one */
+  ShardIndex *shard_index = dealt ? NULL : add(builder, type_size(w, rows));
+  if (shard_index) shard_index->in[0] = rows;
   for (int i = 0; i < r->rank; i++) {
     Str dim = r->axis[i].dim;
     shard_index = add(builder, r->axis[i].size);
@@ -177,7 +178,8 @@ static void of_scatter(Builder *builder) {
     shard_index->in[1] = has(index, dim) ? dim : NULL;
     shard_index->out[0] = listed(group->from, group->nfrom, dim) ? NULL : dim;
   }
-  add(builder, type_size(out_type(builder, 0), group->to[0]))->out[0] = group->to[0];
+  if (dim_dealt(builder->m, group->to[0]).axis < 0)
+    add(builder, type_size(out_type(builder, 0), group->to[0]))->out[0] = group->to[0];
 }
 
 /* Rows of queries, and the dims common to all rows: heads, samples. Keys and values do not have
@@ -208,11 +210,30 @@ static void of_concat(Builder *builder) {
   add_all(builder, out_type(builder, 0), group->to, 1);
 }
 
+/* Pieces of a balanced dim are not the pieces of a dim that it becomes. */
+static bool is_dealt_alike(const Module *m, const Op *o, const ShardIndex *index) {
+  int dealt = 0, others = 0;
+  for (uint32_t i = 0; i < o->nin + o->nout; i++) {
+    Str dim = i < o->nin ? index->in[i] : index->out[i - o->nin];
+    if (dim) *(dim_dealt(m, dim).axis >= 0 ? &dealt : &others) += 1;
+  }
+  return !dealt || !others;
+}
+
+static void keep_dealt(Builder *builder) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < builder->list.n; i++)
+    if (is_dealt_alike(builder->m, builder->o, &builder->list.at[i]))
+      builder->list.at[n++] = builder->list.at[i];
+  builder->list.n = n;
+}
+
 uint32_t shard_indexes(Module *m, const Fn *f, const Op *o, ShardIndex **list) {
   Builder builder = {.m = m, .f = f, .o = o};
   IndexRule *rule = by_op[o->code] ? by_op[o->code] : by_family[op_family(o->code)];
   if (o->code == OP_concat) rule = of_concat;
   if (rule) rule(&builder);
+  keep_dealt(&builder);
   return *list = builder.list.at, builder.list.n;
 }
 

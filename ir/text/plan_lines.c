@@ -90,6 +90,14 @@ static Str read_axis(Parser *p) {
   return name;
 }
 
+static void read_pieces(Parser *p, PlaceRule *rule) {
+  if (!lex_keyword(p, "balanced")) return;
+  size_t at = p->at;
+  rule->pieces = lex_int(p);
+  if (rule->pieces < 2 || rule->pieces % 2 || rule->axes.n != 1)
+    lex_fail(p, "E1001", at, "`balanced` takes an even number of pieces, and one axis");
+}
+
 void read_rule(Parser *p) {
   PlaceRule rule = {0};
   do {
@@ -101,6 +109,7 @@ void read_rule(Parser *p) {
   if (!lex_keyword(p, "none")) do {
       vec_push(p->m->arena, rule.axes, read_axis(p));
     } while (lex_take(p, ','));
+  read_pieces(p, &rule);
   if (lex_keyword(p, "else")) do
       vec_push(p->m->arena, rule.otherwise, lex_word(p, "a dim"));
     while (lex_take(p, ','));

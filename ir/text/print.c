@@ -334,6 +334,7 @@ static void put_rule(IrPrinter *printer, const PlaceRule *rule) {
     put(printer, "%s@%s", i ? ", " : "", rule->paths.at[i]);
   put(printer, " -> %s", rule->axes.n ? "" : "none");
   put_names(printer, (int)rule->axes.n, rule->axes.at);
+  if (rule->pieces) put(printer, " balanced %lld", (long long)rule->pieces);
   if (rule->otherwise.n) put(printer, " else ");
   put_names(printer, (int)rule->otherwise.n, rule->otherwise.at);
   put_loc(printer, rule->loc);

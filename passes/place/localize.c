@@ -10,6 +10,10 @@
                                          stage and a send to the next; the stage after the last is
                                          the first one, if the loop has a chunk of the layers
 
+   The pieces of a balanced dim (placement.h) are no block: positions are computed from the piece,
+   and what is joined along it, or cut from it, is reordered. Only the entries that train and
+   evaluate deal out positions; `logits` has blocks, as sampling continues a text.
+
    Coordinates are scalars @mesh.of.AXIS, loaded by entries and passed to bodies; `clean` removes
    the unused ones. Samples of a step that is cut in time are dealt to the ranks micro-batch by
    micro-batch (Global inputs, placement_index). Globals keep their placement in addition to the
@@ -20,10 +24,12 @@
 #include "ir/shape/placement.h"
 #include "ir/plan/stage_class.h"
 #include "ir/schedule/pipeline_schedule.h"
-#include "passes/base/rebuild.h"
+#include "place.h"
+#include <string.h>
 
 typedef struct Done { /* bodies, written once */
   const Fn *from;
+  bool deals;
   Fn *to;
 } Done;
 
@@ -38,6 +44,7 @@ typedef struct Local { /* one function */
   Module *m;
   Rebuild r;
   ValueId coordinate[MAX_MESH];
+  bool deals; /* pieces of balanced dims */
   Loc loc;
 } Local;
 
@@ -79,6 +86,80 @@ static ValueId first(Local *local, const Placement *placement, Str dim, int64_t 
   return b == NO_VALUE ? b : bin(local, OP_mul, b, num(local, ELEM_i32, size));
 }
 
+/* ---- balanced dims ---- */
+
+typedef struct DimPieces { /* of a dim, as a rank has them */
+  int axis;                /* -1: it has one block */
+  int64_t ranks, pieces;
+  int64_t size; /* of a piece */
+} DimPieces;
+
+/* `all`: elements that a rank has where no other axis cuts them. */
+static DimPieces pieces_of(const Local *local, Str dim, int64_t all) {
+  Dealt dealt = local->deals ? dim_dealt(local->m, dim) : (Dealt){-1, 0};
+  if (dealt.axis < 0) return (DimPieces){.axis = -1};
+  must(all % dealt.pieces == 0, "localize: %lld elements of %s in %lld pieces", (long long)all, dim,
+       (long long)dealt.pieces);
+  return (DimPieces){dealt.axis, local->m->mesh.at[dealt.axis].size, dealt.pieces,
+                     all / dealt.pieces};
+}
+
+static ValueId quotient(Local *local, ValueId i, int64_t by) {
+  ValueId v = bin(local, OP_div, i, num(local, ELEM_i32, by));
+  attr_set_int(local->m, &vec_last(local->r.to->ops).attrs, ATTR_dealt, 1);
+  return v;
+}
+
+/* 1 for an odd number */
+static ValueId odd(Local *local, ValueId i, int64_t most) {
+  if (most <= 2) return i; /* 0 or 1 */
+  return bin(local, OP_sub, i, bin(local, OP_mul, quotient(local, i, 2), num(local, ELEM_i32, 2)));
+}
+
+/* rank, or ranks - 1 - rank in an odd turn */
+static ValueId turned(Local *local, ValueId rank, ValueId is_odd, int64_t ranks) {
+  ValueId twice = bin(local, OP_mul, is_odd, num(local, ELEM_i32, 2)),
+          last = bin(local, OP_mul, is_odd, num(local, ELEM_i32, ranks - 1)),
+          by = bin(local, OP_sub, last, bin(local, OP_mul, twice, rank));
+  return bin(local, OP_add, by, rank);
+}
+
+/* Position of element i of a rank: i + turn * size * (ranks - 1) + turned rank * size. Intervals
+   know it exactly within a piece. */
+static ValueId piece_position(Local *local, const DimPieces *pieces, ValueId i) {
+  ValueId turn = quotient(local, i, pieces->size), rank = local->coordinate[pieces->axis];
+  rank = turned(local, rank, odd(local, turn, pieces->pieces), pieces->ranks);
+  ValueId before =
+      bin(local, OP_mul, turn, num(local, ELEM_i32, pieces->size * (pieces->ranks - 1)));
+  before = bin(local, OP_add, before, bin(local, OP_mul, rank, num(local, ELEM_i32, pieces->size)));
+  return bin(local, OP_add, i, before);
+}
+
+/* All elements, from what the ranks have, one after the other (`joined`), or the reverse. */
+static ValueId in_pieces(Local *local, ValueId v, Str dim, const DimPieces *pieces, bool joined) {
+  int64_t n = pieces->ranks, held = pieces->pieces * pieces->size;
+  ValueId i = ir_iota(local->m, local->r.to, (Axis){dim, n * held}, local->loc);
+  ValueId piece = quotient(local, i, pieces->size);
+  int64_t outer = joined ? n : pieces->pieces;
+  ValueId high = quotient(local, piece, outer); /* the turn, or the rank */
+  ValueId low = bin(local, OP_sub, piece, bin(local, OP_mul, high, num(local, ELEM_i32, outer)));
+  ValueId turn = joined ? high : low,
+          rank = turned(local, joined ? low : high, odd(local, turn, pieces->pieces), n);
+  ValueId at = joined ? bin(local, OP_mul, rank, num(local, ELEM_i32, pieces->pieces))
+                      : bin(local, OP_mul, turn, num(local, ELEM_i32, n));
+  at = bin(local, OP_add, at, joined ? turn : rank);
+  ValueId moved = bin(local, OP_sub, at, piece);
+  moved = bin(local, OP_mul, moved, num(local, ELEM_i32, pieces->size));
+  return ir_gather(local->m, local->r.to, v, bin(local, OP_add, i, moved), dim, local->loc);
+}
+
+/* ---- positions ---- */
+
+static bool is_cut_in_pieces(const Local *local, const Placement *placement, Str dim) {
+  Dealt dealt = dim_dealt(local->m, dim);
+  return local->deals && dealt.axis >= 0 && placement->on[dealt.axis] == dim;
+}
+
 /* Samples of a rank in one part of a step, if dim is dealt to the ranks part by part, layers in a
    chunk, if they are so; else 0. */
 static int64_t dealt_part(const Local *local, const Placement *placement, Str dim, int64_t size) {
@@ -105,6 +186,12 @@ static ValueId positions(Local *local, const Placement *placement, Str dim, int6
 }
 
 static ValueId own_positions(Local *local, const Placement *placement, Str dim, int64_t size) {
+  if (is_cut_in_pieces(local, placement, dim)) { /* its axis cuts coarsest */
+    Placement others = *placement;
+    others.on[dim_dealt(local->m, dim).axis] = NULL;
+    DimPieces pieces = pieces_of(local, dim, size * placement_ways(local->m, &others, dim));
+    return piece_position(local, &pieces, positions(local, &others, dim, size, 0));
+  }
   return positions(local, placement, dim, size, dealt_part(local, placement, dim, size));
 }
 
@@ -131,23 +218,34 @@ static void local_iota(Local *local, const Op *o) {
   local->r.map[o->out] = own_positions(local, placed(local, o->out), dim, type_size(&t, dim));
 }
 
-/* A dim that is dealt has no first element: its numbers are made for all ranks, and taken. */
-static Str dealt_dim(const Local *local, const Op *o, const Type *t) {
+/* Dims that are dealt have no first element: their numbers are made for all ranks, and taken. */
+static int dealt_dims(const Local *local, const Op *o, const Type *t, Str *out) {
+  const Placement *at = placed(local, o->out);
+  int n = 0;
   for (int i = 0; i < t->rank; i++)
-    if (dealt_part(local, placed(local, o->out), t->axis[i].dim, t->axis[i].size))
-      return t->axis[i].dim;
-  return NULL;
+    if (is_cut_in_pieces(local, at, t->axis[i].dim) ||
+        dealt_part(local, at, t->axis[i].dim, t->axis[i].size))
+      out[n++] = t->axis[i].dim;
+  return n;
 }
 
-/* base + sum of first element * stride, where that of `dealt` is `at` */
-static ValueId rand_base(Local *local, const Op *o, const Type *t, Str dealt, ValueId dealt_at) {
+static bool is_among(const Str *dims, int n, Str dim) {
+  for (int i = 0; i < n; i++)
+    if (dims[i] == dim) return true;
+  return false;
+}
+
+/* base + sum of first element * stride, where that of each of `dealt` is `at` */
+static ValueId rand_base(Local *local, const Op *o, const Type *t, const Str *dealt, int n,
+                         ValueId dealt_at) {
   const Attr *strides = attr_get(&o->attrs, ATTR_strides);
   ValueId base = local->r.map[o->in[2]];
   Elem e = value_type(local->r.to, base)->elem;
   for (int i = 0; i < o->group[0].nfrom; i++) {
     Str dim = o->group[0].from[i];
-    ValueId at =
-        dim == dealt ? dealt_at : first(local, placed(local, o->out), dim, type_size(t, dim));
+    ValueId at = is_among(dealt, n, dim)
+                     ? dealt_at
+                     : first(local, placed(local, o->out), dim, type_size(t, dim));
     if (at == NO_VALUE) continue;
     at = bin(local, OP_mul, ir_cast(local->m, local->r.to, at, e, local->loc),
              num(local, e, strides->list[i]));
@@ -174,7 +272,7 @@ static void rand_chunks(Local *local, const Op *o, Str dim) {
     ValueId before = num(local, ELEM_i32,
                          j * size * placement_ways(local->m, placed(local, o->out), dim)),
             at = bin(local, OP_add, first(local, placed(local, o->out), dim, size), before);
-    copy_with(local, o, 2, rand_base(local, o, &t, dim, at));
+    copy_with(local, o, 2, rand_base(local, o, &t, &dim, 1, at));
     in[j] = local->r.map[o->out];
     local->r.to->values.at[in[j]].type.axis[axis].size = size;
     name[j] = name_made(local->m, "%s'%c", dim, (char)('a' + j));
@@ -187,19 +285,22 @@ static void rand_chunks(Local *local, const Op *o, Str dim) {
 
 static void local_rand(Local *local, const Op *o) {
   Type t = local_type(local, o->out);
-  Str chunked = chunked_dim(local, o), dealt = dealt_dim(local, o, &t);
+  Str chunked = chunked_dim(local, o), dealt[MAX_RANK];
   if (chunked) {
     rand_chunks(local, o, chunked);
     return;
   }
-  copy_with(local, o, 2, rand_base(local, o, &t, dealt, NO_VALUE));
-  if (!dealt) return;
+  int n = dealt_dims(local, o, &t, dealt);
+  copy_with(local, o, 2, rand_base(local, o, &t, dealt, n, NO_VALUE));
   ValueId v = local->r.map[o->out];
-  int axis = type_find(&t, dealt);
-  ValueId at = own_positions(local, placed(local, o->out), dealt, t.axis[axis].size);
-  local->r.to->values.at[v].type.axis[axis].size =
-      type_size(value_type(local->r.from, o->out), dealt);
-  local->r.map[o->out] = ir_gather(local->m, local->r.to, v, at, dealt, local->loc);
+  for (int i = 0; i < n; i++)
+    local->r.to->values.at[v].type.axis[type_find(&t, dealt[i])].size =
+        type_size(value_type(local->r.from, o->out), dealt[i]);
+  for (int i = 0; i < n; i++) {
+    ValueId at = own_positions(local, placed(local, o->out), dealt[i], type_size(&t, dealt[i]));
+    local->r.map[o->out] =
+        ir_gather(local->m, local->r.to, local->r.map[o->out], at, dealt[i], local->loc);
+  }
 }
 
 static void local_rope(Local *local, const Op *o) {
@@ -222,6 +323,7 @@ static void local_rows(Local *local, const Op *o, ValueId rows, Str dim, uint32_
   Type t = local_type(local, rows);
   ValueId at = first(local, placed(local, rows), dim, type_size(&t, dim)),
           index = local->r.map[o->in[operand]];
+  must(!is_cut_in_pieces(local, placed(local, rows), dim), "localize: rows of %s in pieces", dim);
   if (at == NO_VALUE) {
     copy_op(local, o);
     return;
@@ -250,7 +352,9 @@ static void local_part(Local *local, const Op *o) {
   Placement only = {0};
   only.on[axis_of(local, o)] = dim;
   ValueId at =
-      positions(local, &only, dim, size, dealt_part(local, placed(local, o->out), dim, size));
+      is_cut_in_pieces(local, &only, dim)
+          ? own_positions(local, &only, dim, size)
+          : positions(local, &only, dim, size, dealt_part(local, placed(local, o->out), dim, size));
   local->r.map[o->out] =
       ir_gather(local->m, local->r.to, local->r.map[o->in[0]], at, dim, local->loc);
 }
@@ -285,6 +389,14 @@ static ValueId reordered(Local *local, ValueId v, Str dim, int64_t n, int64_t pa
   return ir_gather(local->m, local->r.to, v, bin(local, OP_add, at, rest), dim, local->loc);
 }
 
+/* The pieces of a dim that a collective over its axis joins or cuts. */
+static DimPieces pieces_over(const Local *local, const Op *o, Str dim, int64_t size) {
+  int axis = axis_of(local, o);
+  if (!dim || !local->deals || dim_dealt(local->m, dim).axis != axis)
+    return (DimPieces){.axis = -1};
+  return pieces_of(local, dim, size);
+}
+
 static void local_collective(Local *local, const Op *o) {
   must(axis_of(local, o) >= 0, "localize: the mesh has no axis of %s", op_name(o->code));
   int64_t ways = local->m->mesh.at[axis_of(local, o)].size;
@@ -294,13 +406,18 @@ static void local_collective(Local *local, const Op *o) {
   int64_t jpart = joined ? dealt_part(local, placed(local, o->in[0]), joined, jsize) : 0;
   int64_t cpart = cut ? dealt_part(local, placed(local, o->out), cut, csize) : 0;
   ValueId a = local->r.map[o->in[0]];
+  DimPieces to_join = pieces_over(local, o, joined, jsize),
+            to_cut = pieces_over(local, o, cut, csize);
   if (cpart) a = reordered(local, a, cut, ways, cpart, csize, false);
+  if (to_cut.axis >= 0) a = in_pieces(local, a, cut, &to_cut, false);
   Op *made = rebuild_op(&local->r, o);
   made->in[0] = a;
   attr_set_int(local->m, &made->attrs, ATTR_ranks, ways);
   finish(local, o, made);
   if (jpart)
     local->r.map[o->out] = reordered(local, local->r.map[o->out], joined, ways, jpart, jsize, true);
+  if (to_join.axis >= 0)
+    local->r.map[o->out] = in_pieces(local, local->r.map[o->out], joined, &to_join, true);
 }
 
 /* ---- loops ---- */
@@ -325,15 +442,17 @@ static Rounds rounds_of(const Module *m, const Op *o) {
   return rounds;
 }
 
-static Fn *local_fn(Localize *localize, const Fn *f, uint32_t before, Rounds rounds);
+static Fn *local_fn(Localize *localize, const Fn *f, uint32_t before, Rounds rounds, bool deals);
 
-static Fn *local_body(Localize *localize, const Op *o) {
+static Fn *local_body(const Local *local, const Op *o) {
+  Localize *localize = local->l;
   LoopShape shape = loop_shape(o);
   for (uint32_t i = 0; i < localize->done.n; i++)
-    if (localize->done.at[i].from == o->callee) return localize->done.at[i].to;
-  Fn *to =
-      local_fn(localize, o->callee, 1 + shape.carry + shape.invariant, rounds_of(localize->m, o));
-  vec_push(localize->m->arena, localize->done, (Done){o->callee, to});
+    if (localize->done.at[i].from == o->callee && localize->done.at[i].deals == local->deals)
+      return localize->done.at[i].to;
+  Fn *to = local_fn(localize, o->callee, 1 + shape.carry + shape.invariant,
+                    rounds_of(localize->m, o), local->deals);
+  vec_push(localize->m->arena, localize->done, (Done){o->callee, local->deals, to});
   return to;
 }
 
@@ -380,7 +499,7 @@ static void local_loop(Local *local, const Op *o) {
   if (rounds.chunks > 1)
     shape.first = rounds.chunk * rounds.held, shape.of = rounds.chunks * rounds.held;
   ValueId out =
-      rebuild_loop(local->m, local->r.to, local_body(local->l, o), shape, in.at, o->loc)->out;
+      rebuild_loop(local->m, local->r.to, local_body(local, o), shape, in.at, o->loc)->out;
   for (uint32_t i = 0; i < o->nout; i++)
     local->r.map[o->out + i] = i < shape.carry && handed[i] != NO_VALUE
                                    ? hop(local, OP_send, o, out + i, rounds)
@@ -426,8 +545,8 @@ static void count_layers(Local *local, Rounds rounds) {
 }
 
 /* Coordinates are inserted before argument `before` of a body: they are the last invariant ones. */
-static Fn *local_fn(Localize *localize, const Fn *f, uint32_t before, Rounds rounds) {
-  Local local = {.l = localize, .m = localize->m};
+static Fn *local_fn(Localize *localize, const Fn *f, uint32_t before, Rounds rounds, bool deals) {
+  Local local = {.l = localize, .m = localize->m, .deals = deals};
   local.r = (Rebuild){localize->m, f, fn_like(localize->m, f), value_map(localize->m, f)};
   for (uint32_t i = 0; i <= f->args.n; i++) {
     if (i == before) add_coordinates(&local);
@@ -450,6 +569,8 @@ static void add_scalars(Localize *localize) {
   }
 }
 
+bool entry_deals(const Fn *f) { return f->kind == FN_ENTRY && strcmp(f->name, "logits") != 0; }
+
 void pass_localize(Module *m) {
   Localize localize = {.m = m};
   if (!m->mesh.n) return;
@@ -461,7 +582,8 @@ void pass_localize(Module *m) {
   uint32_t n = m->fns.n;
   for (uint32_t i = 0; i < n; i++) {
     Fn *f = m->fns.at[i];
-    if (f->kind == FN_ENTRY) module_replace(m, f, local_fn(&localize, f, 0, (Rounds){.axis = -1}));
+    if (f->kind != FN_ENTRY) continue;
+    module_replace(m, f, local_fn(&localize, f, 0, (Rounds){.axis = -1}, entry_deals(f)));
   }
   module_collect(m);
 }

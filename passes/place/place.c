@@ -4,7 +4,8 @@
    The rules of an axis are read in order: the first dim before `else` that the tensor has is cut
    over the axis; if there is none, the first dim after `else`. A dim `K like D`, and the primed
    D', follow the rules of D if the tensor does not have D itself. A parameter that a line `PATH ->
-   none` names, its states and its gradient stay whole. Sizes that an axis does not divide: E0701
+   none` names, its states and its gradient stay whole, and so do globals along balanced
+   dims, where an entry reads them in pieces. Sizes that an axis does not divide: E0701
    for tensors that have the whole dim, whole for others (the one sample of `logits`). Outputs are
    whole: the runtime reads them.
 
@@ -50,11 +51,22 @@ static Placement placement_of(Placer *placer, const Type *t, bool must_divide) {
   return placement;
 }
 
+static bool is_read_in_pieces(const Module *m, const Global *global) {
+  for (uint32_t i = 0; i < m->fns.n; i++)
+    for (OpId k = 0; entry_deals(m->fns.at[i]) && k < m->fns.at[i]->ops.n; k++)
+      if (m->fns.at[i]->ops.at[k].global == global) return true;
+  return false;
+}
+
 static void place_global(Placer *placer, Global *g) {
   if (g->kind == GLOBAL_OUTPUT || g->kind == GLOBAL_SCALAR || stays_whole(placer->m, g->name))
     return;
   bool weights = g->kind == GLOBAL_PARAM || g->kind == GLOBAL_STATE;
   g->placed = placement_of(placer, &g->type, weights);
+  for (uint32_t i = 0; i < placer->m->mesh.n; i++)
+    if (g->placed.on[i] && dim_dealt(placer->m, g->placed.on[i]).axis >= 0 &&
+        is_read_in_pieces(placer->m, g))
+      g->placed.on[i] = NULL;
 }
 
 static void place_values(Placer *placer, Fn *f) {

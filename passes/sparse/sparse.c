@@ -10,16 +10,18 @@
    inside partial blocks.
 
    A mask whose rows are first admitted wholly, then in part, then not at all (`causal`) needs no
-   lists: kernels find that with two comparisons. The pass runs once all sizes are those of one
-   rank, so the passes that place or recompute values know nothing of lists. Must not: list more
-   than ir/mask/lists.h says; patterns of blocks are refused then. */
+   lists: kernels find that with two comparisons. It does on processors where a rank's positions are
+   pieces of a balanced dim: they take many operations to compute, and kernels ask about a few keys
+   at a time. The pass runs once all sizes are those of one rank, so the passes that place or
+   recompute values know nothing of lists. Must not: list more than ir/mask/lists.h says; patterns
+   of blocks are refused then. */
 #include "sparse.h"
 #include "ir/mask/lists.h"
 #include "ir/mask/mask_range.h"
 #include "ir/support/num.h"
 #include "passes/tune/tune.h"
 
-enum { WITHOUT = 64 };
+enum { WITHOUT = 64, DEALT_BLOCKS = 1 << 13 };
 
 typedef struct Listing {
   Module *m;
@@ -31,6 +33,7 @@ typedef struct Listing {
   ListsHeads of;
   ListsShape s;
   bool counts;    /* in blocks */
+  bool dealt;     /* positions are pieces of a balanced dim */
   BlockMap *maps; /* by class */
   int64_t *class; /* by head */
 } Listing;
@@ -65,6 +68,9 @@ static bool shape_of(Listing *listing) {
       mask_block_size(listing->f, listing->mask, listing->query.dim, listing->key.dim);
   listing->counts = shape->high > 0;
   if (!listing->counts) shape->high = shape->wide = WITHOUT;
+  while (listing->dealt && !listing->counts &&
+         shape->queries / shape->high > DEALT_BLOCKS / ceil_div(shape->keys, shape->wide))
+    shape->high = shape->wide *= 2;
   shape->rows = ceil_div(shape->queries, shape->high),
   shape->columns = ceil_div(shape->keys, shape->wide);
   return shape->rows * shape->columns <= LISTS_BLOCKS && count_heads(listing);
@@ -123,10 +129,19 @@ static void refuse(const Listing *listing) {
    block patterns, and for rows that are not admitted wholly, then in part, then not at all. */
 static bool is_worth(const Listing *listing, const BlockMap *map) {
   int64_t n = map->rows * map->columns;
-  if (listing->counts) return map->full < n;
+  if (listing->counts || listing->dealt) return map->full < n;
   for (int64_t i = 0; i < n; i++)
     if (i % map->columns && map->state[i] > map->state[i - 1]) return true;
   return false;
+}
+
+static bool is_dealt(const Fn *f, ValueId v, bool *seen) {
+  const Op *o = value_def(f, v);
+  if (!o || seen[v]) return false;
+  seen[v] = true;
+  bool found = attr_get(&o->attrs, ATTR_dealt) != NULL;
+  for (uint32_t i = 0; i < o->nin && !found; i++) found = is_dealt(f, o->in[i], seen);
+  return found;
 }
 
 static bool list(Module *m, const Fn *f, Op *o, Arena *work, SparseWarned *warned) {
@@ -136,6 +151,8 @@ static bool list(Module *m, const Fn *f, Op *o, Arena *work, SparseWarned *warne
   Listing listing = {.m = m, .work = work, .f = f, .o = o, .mask = o->in[operands]};
   listing.query = (Axis){q, type_size(value_type(f, o->in[0]), q)};
   listing.key = (Axis){k, type_size(value_type(f, o->in[1]), k)};
+  listing.dealt =
+      !module_on_gpu(m) && is_dealt(f, listing.mask, ARENA_ARRAY(work, bool, f->values.n + 1));
   sparse_warn(m, f, listing.mask, q, warned);
   if (!shape_of(&listing)) return refuse(&listing), false;
   listing.maps = ARENA_ARRAY(work, BlockMap, listing.s.count),

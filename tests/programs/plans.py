@@ -166,7 +166,15 @@ def rule(r, axis, dims):
 
 def placed(r, axis, size, text):
     dims = [d for d, n in stored(text).items() if n % size == 0] if r.random() < .9 else list(SIZE)
-    return [rule(r, axis, dims)] if dims else []
+    return [dealt(rule(r, axis, dims), axis, size, text)] if dims else []
+
+
+def dealt(line, axis, size, text):
+    """Now and then its dims in pieces, where they can be."""
+    first, sizes = re.match(r'place (.*?) ->', line).group(1).split(', '), stored(text)
+    own = random.Random(line + text)               # so that other choices of a seed stay as they are
+    fits = all(sizes.get(d, 1) % (2 * size) == 0 and d != 'Batch' and f'[{d}] of' not in text for d in first)
+    return line.replace(f'-> {axis}', f'-> {axis} balanced') if fits and own.random() < .5 else line
 
 
 def whole(r, text):

@@ -24,8 +24,8 @@ def text_of(n):
                                            for name, lines in plans_of(n, r, text).items())
 
 
-WORDS = {'mesh': r'^  mesh', 'zero': r'^  zero [1-3]', 'stages': r'-> pipe$', 'offload': r'^  offload',
-         '16 bits': r'^  precision b?f16', 'saved on the host': r'offload = host'}
+WORDS = {'mesh': r'^  mesh', 'zero': r'^  zero [1-3]', 'stages': r'-> pipe$', 'balanced': r' balanced',
+         'offload': r'^  offload', '16 bits': r'^  precision b?f16', 'saved on the host': r'offload = host'}
 
 
 def words_of(text, plan):

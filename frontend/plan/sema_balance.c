@@ -1,0 +1,45 @@
+/* The word `balanced` of a `place` line (Dealt of placement.h): the dims that it may cut in pieces,
+   and their sizes. Must not: judge whether it makes ranks equal; `plan` shows their work. */
+#include "sema_plan.h"
+#include "ir/support/num.h"
+#include <string.h>
+
+static Report *refuse(PlanCheck *check, const PlaceLine *rule, const char *label) {
+  Report *r =
+      world_error(check->w, "E0602", rule->balanced->span, "`balanced` deals out positions");
+  diag_label(r, "%s", label);
+  diag_edit(r, rule->balanced->span, "%s", "");
+  return r;
+}
+
+/* Both halves of the ranks' pieces: head and tail. */
+static void check_size(PlanCheck *check, const PlaceLine *rule, const Placed *placed) {
+  int64_t size = stored_size_of(check->e->sizes, placed->dim),
+          pieces = times_i64(2, plan_ranks_of(rule));
+  if (size <= 0 || size % pieces == 0 || size % plan_ranks_of(rule)) return;
+  Report *r = world_error(check->w, "E0701", placed->span,
+                          "cannot deal `%s` (%lld) out to `%s` (%lld)", placed->dim,
+                          (long long)size, rule->axes.at[0]->name, (long long)plan_ranks_of(rule));
+  diag_label(r, "%lld is not a multiple of %lld", (long long)size, (long long)pieces);
+  diag_fact(r, "with `balanced` each rank has two pieces, one from either end");
+}
+
+void check_balanced(PlanCheck *check, const PlaceLine *rule) {
+  if (!rule->balanced) return;
+  if (rule->axes.n != 1) {
+    diag_help(refuse(check, rule, "over one axis"),
+              "name the axis of the sequence: `-> cp balanced`");
+    return;
+  }
+  for (uint32_t i = 0; i < rule->dims.n; i++) {
+    const Placed *placed = &rule->dims.at[i];
+    bool batch = !strcmp(placed->dim, "Batch");
+    if (placed->otherwise) continue;
+    if (batch || plan_is_stack_dim(check, placed->dim)) {
+      Report *r = refuse(check, rule, batch ? "samples have no order" : "layers have stages");
+      diag_also(r, placed->span, batch ? "samples" : "layers");
+      return;
+    }
+    check_size(check, rule, placed);
+  }
+}
