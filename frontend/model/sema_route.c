@@ -38,12 +38,21 @@ static Val made_over(Eval *e, Kind kind, const Dims *dims, OpCode code, const Va
   return out;
 }
 
+/* Neither -inf nor NaN, which argmax would take first. */
+static Val may_be_chosen(const Choosing *choosing) {
+  Val none = val_number(-INFINITY);
+  return made_2(choosing->e, VAL_BOOL, &choosing->all, OP_lt, &none, &choosing->left);
+}
+
 static Choosing choosing_of(Eval *e, const Val *x, Str routes, Str tokens) {
   Choosing choosing = {.e = e, .routes = routes, .tokens = tokens, .all = x->dims, .left = *x};
   Dims one = {.n = 1, .at = {routes}}, token = {.n = tokens != NULL, .at = {tokens}};
   choosing.counts = dims_without(&x->dims, &token);
   choosing.number = val_tensor(VAL_INDEX, one);
   lower_iota(e, &choosing.number, routes);
+  Val none = val_number(-INFINITY), is = may_be_chosen(&choosing);
+  choosing.left = made(e, VAL_FLOAT, &choosing.all, OP_where, 3,
+                       (const Val *const[]){&is, &choosing.left, &none});
   return choosing;
 }
 
@@ -54,9 +63,9 @@ static Val choose(Choosing *choosing) {
   Val best = made_over(e, VAL_INDEX, &rest, OP_argmax, &choosing->left, choosing->routes),
       none = val_number(-INFINITY);
   Val wide = lower_widened(e, &best, &choosing->all);
-  Val is = made_2(e, VAL_BOOL, &choosing->all, OP_eq, &wide, &choosing->number);
-  Val may = made_2(e, VAL_BOOL, &choosing->all, OP_lt, &none, &choosing->left);
-  is = made_2(e, VAL_BOOL, &choosing->all, OP_and, &is, &may);
+  Val best_is = made_2(e, VAL_BOOL, &wide.dims, OP_eq, &wide, &choosing->number);
+  Val may = may_be_chosen(choosing);
+  Val is = made_2(e, VAL_BOOL, &choosing->all, OP_and, &may, &best_is);
   choosing->left = made(e, VAL_FLOAT, &choosing->all, OP_where, 3,
                         (const Val *const[]){&is, &none, &choosing->left});
   return is;
