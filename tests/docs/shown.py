@@ -6,6 +6,7 @@ Every block of code says what it holds, after its ```:
     shard file=NAME   a file that commands read; change=NAME: a layer that replaces that of the same name in the file
     shard             parts of model files; with `# examples/NAME` as first line, lines of that file in their order
     output            output that no test of the pages compares: a row of NOT_RUN says why
+    python            a script for another tool, which is only parsed
     sh, ir, text      commands without output, IR, drawings
 
 A page's commands run in one folder, which has `examples` and `tools`. Words are compared exactly, numbers within 10 %
@@ -100,6 +101,7 @@ def block(page, where, folder, m):
         row = next((k for k in NOT_RUN if k[0] == page and body.startswith(k[1])), None)
         used.add(row)
         if not row: wrong.append(f'{where}: no row of NOT_RUN in tests/docs/shown.py says why it is not run')
+    elif kind == 'python': compile(body, where, 'exec')
     elif kind not in ('sh', 'shard', 'ir', 'text') or shows:
         wrong.append(f'{where}: `{kind}` is no kind of block, or it shows an output (kinds: tests/docs/shown.py)')
     elif how == 'file': open(f'{folder}/{name}', 'w').write(body)
