@@ -135,8 +135,6 @@ void expr_bind_row(Emit *e, ValueId v, LLVMValueRef base, Str dim, Elem elem);
 LLVMValueRef expr_value(Emit *e, ValueId v, const Point *p); /* of kernel function value v at p */
 /* The bit of an op lookup at row r and column c, of i32 or lanes of them. */
 LLVMValueRef expr_lookup(Emit *e, const Op *op, LLVMValueRef r, LLVMValueRef c);
-void expr_store(Emit *e, ValueId v,
-                const Point *p); /* evaluates v and stores it to its result buffers (all of them) */
 LLVMValueRef expr_address(Emit *e, ValueId arg_or_result,
                           const Point *p); /* ptr to the element (lane 0) */
 LLVMValueRef
@@ -150,7 +148,6 @@ LLVMValueRef expr_convert(Emit *e, LLVMValueRef x, Elem from,
                           Elem to); /* registers to registers; to bf16, f16: rounds */
 LLVMValueRef expr_from_memory(Emit *e, Elem elem, LLVMValueRef x);
 LLVMValueRef expr_to_memory(Emit *e, Elem elem, LLVMValueRef x);
-bool expr_is_bound(Emit *e, ValueId v);
 int64_t expr_stride(const Fn *k, ValueId v,
                     int axis); /* of an argument or result; dense where storage says nothing */
 bool expr_is_argument(const Fn *k, ValueId v);

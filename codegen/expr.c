@@ -105,8 +105,6 @@ void expr_bind_row(Emit *e, ValueId v, LLVMValueRef base, Str dim, Elem elem) {
   e->expr->row[v] = (Row){base, dim, elem};
 }
 
-bool expr_is_bound(Emit *e, ValueId v) { return e->expr->bound[v] != NULL; }
-
 static bool same_index(const Index *a, const Index *b) {
   return a->at == b->at && a->lane == b->lane && a->each == b->each;
 }
@@ -509,8 +507,6 @@ void expr_put(Emit *e, ValueId v, const Point *p, LLVMValueRef value) {
     if (e->k->results.at[r] == v) store_at(e, v, e->k->args.n + r, p, value);
   if (p->guard) emit_end_if(e, b);
 }
-
-void expr_store(Emit *e, ValueId v, const Point *p) { expr_put(e, v, p, expr_value(e, v, p)); }
 
 /* The one index decides; other dims are those of the current row. */
 static LLVMValueRef load_row(Emit *e, const void *from, const Point *p) {

@@ -75,8 +75,6 @@ LLVMValueRef simt_shared_at(Emit *e, LLVMValueRef byte) {
   return LLVMBuildInBoundsGEP2(e->builder, i8, all, &byte, 1, "");
 }
 
-LLVMValueRef simt_shared(Emit *e, int64_t byte) { return simt_shared_at(e, simt_i32(e, byte)); }
-
 /* One 32-bit word through a shuffle. */
 static LLVMValueRef shuffle_word(Emit *e, const char *how, LLVMValueRef x, LLVMValueRef with,
                                  int64_t clamp) {

@@ -28,8 +28,7 @@ LLVMValueRef simt_index(Emit *e,
 void simt_barrier(Emit *e); /* all threads of the CTA; shared and global writes are seen after it */
 void simt_warp_barrier(Emit *e);
 
-/* Shared memory: ptr addrspace(3) to this byte; of an i32 offset. */
-LLVMValueRef simt_shared(Emit *e, int64_t byte);
+/* Shared memory: ptr addrspace(3) to the byte at this i32 offset. */
 LLVMValueRef simt_shared_at(Emit *e, LLVMValueRef byte);
 
 /* Exchange within a warp; all 32 lanes take part. x: 32-bit or 64-bit numbers, i1. */

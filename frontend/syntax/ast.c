@@ -417,10 +417,3 @@ const char *ast_item_word(AstItemKind kind) {
   _Static_assert(COUNT_OF(words) == ITEM_WEIGHTS + 1, "a word per AstItemKind");
   return words[kind];
 }
-
-Str ast_dotted(Ctx *c, const AstExpr *expr) {
-  if (expr->kind == EXPR_NAME) return expr->name.text;
-  if (expr->kind != EXPR_FIELD) return NULL;
-  Str base = ast_dotted(c, expr->base);
-  return base ? intern_printf(c->names, "%s.%s", base, expr->name.text) : NULL;
-}

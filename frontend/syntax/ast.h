@@ -311,7 +311,6 @@ const char *bert_shard_text(size_t *n);
 const char *ast_op_name(AstOp op);           /* "+" .. */
 const char *ast_item_word(AstItemKind kind); /* "layer" .. */
 const char *ast_unit_name(AstUnit unit);     /* "bytes" .. for messages */
-Str ast_dotted(Ctx *c, const AstExpr *e);    /* head.w of nested NAME and FIELD nodes, else NULL */
 Span span_join(Span a, Span b);              /* from the start of a to the end of b */
 const char *span_text(Ctx *c, Span s);       /* the source text, copied */
 

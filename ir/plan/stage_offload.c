@@ -79,12 +79,3 @@ bool class_offloads(const Module *m, OffloadWord word, Str param) {
   if (!*class.name || !is_of_stages(m, param)) return true;
   return stage_has(m, class.first, word, param);
 }
-
-bool class_hosts_nothing(const Module *m, OffloadWord word) {
-  EACH_GLOBAL (m, global) {
-    if (global->kind == GLOBAL_PARAM && plan_offloads(m, word, global->name) &&
-        !class_offloads(m, word, global->name))
-      return true;
-  }
-  return false;
-}

@@ -16,6 +16,4 @@ int64_t layers_ranks(const Module *m, const Global *global);
 bool stages_offload_alike(const Module *m, int64_t a, int64_t b);
 /* As plan_offloads, of the stages that the module is for; of all of them, if any has it. */
 bool class_offloads(const Module *m, OffloadWord word, Str param);
-/* Do other stages have a value of this word on the host, while the module's stages have none? */
-bool class_hosts_nothing(const Module *m, OffloadWord word);
 #endif
