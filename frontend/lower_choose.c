@@ -170,6 +170,21 @@ bool choose_program(World *w, const LowerOptions *options, Choice *out) {
 
 /* ---- sizes ---- */
 
+/* The last one wins. A dim `like` another one has its size: two sizes would make two dims. */
+static void give_size(World *w, Sizes *sizes, Str dim, int64_t size, Span where) {
+  const DimInfo *info = sizes_find(sizes, dim);
+  Str like = info->def->like.text;
+  if (!like) {
+    sizes_give(sizes, dim, size, where);
+    return;
+  }
+  Report *r =
+      world_error(w, "E0602", where, "`%s` is `like %s` and has no size of its own", dim, like);
+  if (where.file) diag_label(r, "has the size of `%s`", like);
+  diag_also(r, info->def->span, "declared here");
+  diag_help(r, where.file ? "write `%s = %lld`" : "write `-D %s=%lld`", like, (long long)size);
+}
+
 static void give_sizes(World *w, Sizes *sizes, const AstSetting *line) {
   for (uint32_t i = 0; i < line->values.n; i++) {
     const AstPair *pair = &line->values.at[i];
@@ -177,13 +192,13 @@ static void give_sizes(World *w, Sizes *sizes, const AstSetting *line) {
     if (!sizes_find(sizes, pair->key->text)) explain_no_dim(w, pair->key->span, pair->key->text);
     else if (pair->value->kind == VALUE_NUMBER && pair->value->number.integer &&
              pair->value->number.integral > 0)
-      sizes_give(sizes, pair->key->text, pair->value->number.integral, pair->span);
+      give_size(w, sizes, pair->key->text, pair->value->number.integral, pair->span);
     else if (pair->value->kind == VALUE_LIST) {
       Report *r = world_unbuilt(w, pair->value->span, "a list of sizes is");
       diag_label(r, "one specialisation each");
       const AstNumber *first = &pair->value->items.at[0]->number;
       if (w->checking && first->integer)
-        sizes_give(sizes, pair->key->text, first->integral, pair->span);
+        give_size(w, sizes, pair->key->text, first->integral, pair->span);
     }
   }
 }
@@ -224,6 +239,6 @@ void give_command_line(World *w, Sizes *sizes, const LowerOptions *options) {
       Report *r = world_error(w, "E0201", nowhere(), "no dimension named `%s` (from `-D %s`)", name,
                               options->dims[i]);
       diag_near(r, "a dimension", near);
-    } else sizes_give(sizes, name, size, nowhere());
+    } else give_size(w, sizes, name, size, nowhere());
   }
 }
