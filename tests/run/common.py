@@ -21,6 +21,13 @@ def check(condition, message):
     if not condition: sys.exit('failed: ' + message)
 
 
+def has_mpi():
+    """Open MPI's commands, and its headers, which Debian has in another package."""
+    if not (shutil.which('mpirun') and shutil.which('mpicc')): return False
+    return not subprocess.run(['mpicc', '-fsyntax-only', '-x', 'c', '-'], input=b'#include <mpi.h>\n',
+                              capture_output=True).returncode
+
+
 def tensors(data):
     """Bytes of each tensor of a file of safetensors, by name."""
     n = int.from_bytes(data[:8], 'little')

@@ -15,7 +15,7 @@ bytes of the GPU and of pinned host memory that `plan` counts, also with optimiz
 host.
 """
 import itertools, os, random, shutil, sys, time
-from common import workdir
+from common import has_mpi, workdir
 from many import CHOICES, Bench, name_of, ranks_of
 from pairs import drawn, greedy
 
@@ -142,8 +142,8 @@ def main():
             rows = pairwise(28)[:count] + turns() + some_there() + budgets()
             mpi = [r for r in rows if few(r)][:4] if 'mpi' in words else []
         bench = Bench(sys.argv[1], folder, steps)
-        if mpi and not (shutil.which('mpirun') and shutil.which('mpicc')):
-            print('no mpirun or mpicc: rows over MPI are passed over'); mpi = []
+        if mpi and not has_mpi():
+            print('no MPI: rows over MPI are passed over'); mpi = []
         for row, over in ([(r, over) for r in rows] + [(r, 'mpi') for r in mpi] + [(r, 'host') for r in host]
                           + [(r, 'nccl') for r in nccl]):
             try: why = bench.differs(row, over)

@@ -8,7 +8,7 @@ gather after the update, also if one run continues the other. Then a rank is kil
 instant: the others leave, name it, and no message leaves them waiting.
 """
 import json, os, random, re, shutil, signal, subprocess, sys, time
-from common import MPI, check, read, run, text_file, workdir
+from common import MPI, check, has_mpi, read, run, text_file, workdir
 
 SHARDC, KILLS, folder = os.path.abspath(sys.argv[1]), int((sys.argv + ['4'])[2]), workdir()
 MODEL = '''use "gpt2"
@@ -59,7 +59,7 @@ def same_bits():
     for name in 'ahead', 'on':                                                        # messages that come at any time
         found[f'{name}, resting'] = train(name, (SHARDC, 'run', '-n', '4'), env={'SHARDC_DEBUG': 'rest'})
         shutil.rmtree(f'{folder}/out {name}')
-    if shutil.which('mpirun') and shutil.which('mpicc'):
+    if has_mpi():
         compile_('on', 'mpi', '--comm', 'mpi')
         found['mpi'] = train('mpi', ('mpirun', '--oversubscribe', '-n', '4'))
         one_thread()

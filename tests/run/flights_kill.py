@@ -7,7 +7,7 @@ one, not of time. The others leave and name it, and the run resumes with the los
 bit.
 """
 import json, os, shutil, subprocess, sys, time
-from common import MPI, check, preload, run, text_file, workdir
+from common import MPI, check, has_mpi, preload, run, text_file, workdir
 
 SHARDC, DIE_AT = os.path.abspath(sys.argv[1]), preload(sys.argv[2])
 KILLS, PLAN, folder = int((sys.argv[3:] + ['4'])[0]), (sys.argv[4:] + ['on'])[0], workdir()
@@ -103,7 +103,7 @@ open(f'{folder}/m.shard', 'w').write(MODEL)
 text_file(f'{folder}/text.txt')
 run(SHARDC, 'compile', 'm.shard', '--plan', PLAN, '-o', 'on', '-q', '--quick', cwd=folder)
 hows = ['local']
-if shutil.which('mpirun') and shutil.which('mpicc'):
+if has_mpi():
     run(SHARDC, 'compile', 'm.shard', '--plan', PLAN, '--comm', 'mpi', '-o', 'mpi', '-q', '--quick', cwd=folder)
     hows.append('mpi')
 counts = {how: unbroken(how) for how in hows}

@@ -7,7 +7,7 @@ bound. A NaN or an infinity is detected as in f32. The bytes sent equal the plan
 GPT ends within 1 % of that in f32; bad words are refused.
 """
 import array, json, math, os, random, re, shutil, struct, sys
-from common import check, run, text_file, workdir
+from common import check, has_mpi, run, text_file, workdir
 
 SHARDC, WORK = os.path.abspath(sys.argv[1]), workdir()
 BLOCK, RANKS, FEAT, READ = 256, 4, 64 * 256, 48
@@ -105,8 +105,8 @@ def gradients():
     plans = [(ONE, 'local'), (ONE + 'zero 1; ', 'local'), (ONE + 'zero 2; ', 'local'), (ONE + 'zero 3; ', 'local'),
              (ONE + 'zero 3; ', 'nccl'), (ONE, 'nccl'), (TWO + 'zero 1 over node, data; ', 'local'), (TWO, 'local'),
              (TWO + 'zero 1 over data; ', 'local')]
-    if shutil.which('mpirun') and shutil.which('mpicc'): plans += [(ONE + 'zero 2; ', 'mpi'), (ONE, 'mpi')]
-    else: print('no mpirun or mpicc: MPI is passed over')
+    if has_mpi(): plans += [(ONE + 'zero 2; ', 'mpi'), (ONE, 'mpi')]
+    else: print('MPI is passed over')
     x = rows(5)
     write('x.f32', sum(x, []))
     terms = [[v / RANKS for v in row] for row in x]

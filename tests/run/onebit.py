@@ -6,7 +6,7 @@ run gives the same bits.
     python3 onebit.py SHARDC
 """
 import array, json, math, os, random, re, shutil, struct, sys
-from common import check, read, run, workdir
+from common import check, has_mpi, read, run, workdir
 
 SHARDC, WORK = os.path.abspath(sys.argv[1]), workdir()
 BATCH, FEAT, HIDDEN, WORKERS, BLOCK, STEPS, FREEZE, FIRST, RENEW = 16, 6, 10, 4, 8, 50, 10, 5, 2
@@ -434,8 +434,8 @@ def renewed(train, bits):
 
 
 def mpi_is_here():
-    here = shutil.which('mpirun') and shutil.which('mpicc')
-    if not here: print('no mpirun or mpicc: MPI is passed over')
+    here = has_mpi()
+    if not here: print('MPI is passed over')
     return here
 
 

@@ -8,7 +8,7 @@ timeout(1), which signals the process and its group; whoever started the ranks m
 --seconds of one to four ranks at random.
 """
 import fcntl, os, random, shutil, signal, subprocess, sys, time
-from common import EXAMPLES, MPI, check, run, text_file, workdir
+from common import EXAMPLES, MPI, check, has_mpi, run, text_file, workdir
 
 SHARDC, WORK = os.path.abspath(sys.argv[1]), workdir()
 knob = lambda name, otherwise: type(otherwise)(sys.argv[sys.argv.index(name) + 1]) if name in sys.argv else otherwise
@@ -26,7 +26,7 @@ def compiled():
     open(path('one.shard'), 'w').write(MODEL), open(path('four.shard'), 'w').write(MODEL + PLAN)
     run(SHARDC, 'compile', 'one.shard', '-o', 'one', '-q', cwd=WORK)
     run(SHARDC, 'compile', 'four.shard', '--plan', 'four', '-o', 'four', '-q', cwd=WORK)
-    if shutil.which('mpicc'):
+    if has_mpi():
         run(SHARDC, 'compile', 'four.shard', '--plan', 'four', '--comm', 'mpi', '-o', 'mpi', '-q', cwd=WORK)
 
 

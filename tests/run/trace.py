@@ -10,7 +10,7 @@ says. If the system does not allow time namespaces, that part is left out with a
 """
 import json, os, re, shutil, subprocess, sys, xml.etree.ElementTree as tree
 from collections import defaultdict
-from common import EXAMPLES, check, run, text_file, workdir
+from common import EXAMPLES, check, has_mpi, run, text_file, workdir
 
 SHARDC, folder = os.path.abspath(sys.argv[1]), workdir()
 MODEL = '''use "gpt2"
@@ -221,7 +221,7 @@ for plan in 'turns', 'chunks', 'all', 'zb':
     check_picture(f'of_{plan}.json', plan, range(0, RANKS[plan], RANKS[plan] // STAGES[plan]))
 refused()
 apart()
-if shutil.which('mpirun') and shutil.which('mpicc'):
+if has_mpi():
     run(SHARDC, 'compile', 'm.shard', '--plan', 'turns', '-o', 'mpi', '--comm', 'mpi', '--quick', cwd=folder)
     run('mpirun', '--oversubscribe', '-n', '3', './mpi', 'train', '--out', 'p', '--threads', '1', '--trace',
         'p.json:2..3', cwd=folder)

@@ -363,7 +363,9 @@ def case_mpi():
                              input='#include "comm/flight.h"\n#include "comm/reduce_ranks.h"\n', text=True,
                              capture_output=True)
     check(headers.returncode == 0, f'headers for MPI: {headers.stderr}')
-    if not shutil.which('mpicc') or not shutil.which('mpirun'): return print('  no mpicc or mpirun: not tested')
+    if not shutil.which('mpirun') or not shutil.which('mpicc') or subprocess.run(
+            ['mpicc', '-fsyntax-only', '-x', 'c', '-'], input='#include <mpi.h>\n', text=True,
+            capture_output=True).returncode: return print('  no Open MPI, or not its headers: not tested')
     if knobs.get('CHECKED') == 'thread':
         return print('  the sanitizer for races reports locks inside of Open MPI: not tested')
     root = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..'))
