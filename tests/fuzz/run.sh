@@ -23,7 +23,7 @@ fuzz_megatron) sources="base/json.c data/foreign.c data/formats.c data/megatron.
 fuzz_formats) sources="base/json.c data/foreign.c data/formats.c data/megatron.c" ;;
 fuzz_json) sources="base/json.c" ;;
 fuzz_index) sources="$files store/safetensors.c store/weights_open.c" ;;
-fuzz_metrics) sources="$files metrics.c svg.c" ;;
+fuzz_metrics) sources="$files metrics.c metrics_logs.c svg.c" ;;
 fuzz_safetensors) sources="$files store/safetensors.c" ;;
 *) sources=$(find . -name '*.c' | grep -vE '/(base|setting|elem_value|hash|rt_main|train|comm_mpi)\.c$') ;;
 esac
