@@ -189,9 +189,9 @@ static bool readable(const SafeTensor *tensor, const rt_tensor *t) {
    its box has one dimension, otherwise those of the box. */
 static bool place_of(const OpenCheckpoint *checkpoint, const SafeTensor *tensor,
                      const rt_program *program, const rt_tensor *t, Piece *piece, Fault *f) {
-  char key[RT_NAME + 24];
-  snprintf(key, sizeof key, "place.%s", tensor->name);
+  char *key = rt_format("place.%s", tensor->name);
   const char *text = rt_safe_meta(&checkpoint->file, key);
+  free(key);
   bool part = text && strchr(text, ';');
   bool fits = tensor->rank == (part ? 1 : t->rank) && readable(tensor, t) &&
               read_place(text, program, t, piece);
@@ -241,18 +241,23 @@ static const char *average_of(const RestoreFilling *filling) {
   return filling->averages && filling->t->kind == RT_PARAM && !filling->t->frozen ? ".ema" : "";
 }
 
-/* NAME, or NAME:0, NAME:1, .. */
+/* NAME, or of a number NAME:0, NAME:1, .. Names can be longer than RT_NAME. */
+static const SafeTensor *find_item(const OpenCheckpoint *checkpoint, const char *name,
+                                   const char *more, int number) {
+  char *item =
+      number < 0 ? rt_format("%s%s", name, more) : rt_format("%s%s:%d", name, more, number);
+  const SafeTensor *tensor = rt_safe_find(&checkpoint->file, item);
+  free(item);
+  return tensor;
+}
+
 static bool take_all(RestoreFilling *filling, const OpenCheckpoint *checkpoint, Fault *f) {
-  char name[RT_NAME + 24];
-  const char *more = average_of(filling);
-  snprintf(name, sizeof name, "%s%s", filling->t->name, more);
-  const SafeTensor *tensor = rt_safe_find(&checkpoint->file, name);
+  const char *name = filling->t->name, *more = average_of(filling);
+  const SafeTensor *tensor = find_item(checkpoint, name, more, -1);
   if (tensor) return take(filling, checkpoint, tensor, f);
-  for (int k = 0;; k++) {
-    snprintf(name, sizeof name, "%s%s:%d", filling->t->name, more, k);
-    if (!(tensor = rt_safe_find(&checkpoint->file, name))) return true;
+  for (int k = 0; (tensor = find_item(checkpoint, name, more, k)); k++)
     if (!take(filling, checkpoint, tensor, f)) return false;
-  }
+  return true;
 }
 
 /* Walks over all pieces of a tensor: checks that they are disjoint and complete; copies them if
@@ -278,14 +283,12 @@ static bool tensor_from(RestoreFilling *filling, Fault *f) {
    values. */
 static bool lacks_adapters(const OpenCheckpoint *checkpoint, int n, const Device *d,
                            unsigned kinds) {
-  char first[RT_NAME + 16];
   for (int i = 0; i < d->program->ntensors; i++) {
     const rt_tensor *tensor = &d->program->tensors[i];
     if (!rt_map_adapter(d->program, tensor)) continue;
-    snprintf(first, sizeof first, "%s:0", tensor->name);
     for (int k = 0; k < n; k++)
-      if (rt_safe_find(&checkpoint[k].file, tensor->name) ||
-          rt_safe_find(&checkpoint[k].file, first))
+      if (find_item(&checkpoint[k], tensor->name, "", -1) ||
+          find_item(&checkpoint[k], tensor->name, "", 0))
         return false;
   }
   return (kinds & ALL_KINDS) != ALL_KINDS;
