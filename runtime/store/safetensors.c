@@ -5,6 +5,7 @@
    Texts are decoded into one block as long as the header. Must not: read outside the given bytes;
    allocate more than a fixed multiple of the header. */
 #include "safetensors.h"
+#include "runtime/base/staged_file.h"
 #include "runtime/base/file.h"
 #include "runtime/base/json.h"
 #include <stdio.h>
@@ -225,17 +226,23 @@ static void write_header(FILE *file, const SafeItem *items, int n, const SafePai
   fprintf(file, "}");
 }
 
-static bool put(int fd, Hash *hash, const void *data, int64_t n, int64_t *bytes, Fault *f) {
-  rt_hash_add(hash, data, (size_t)n);
-  *bytes += n;
-  return rt_write_all(fd, data, n, f);
+typedef struct SafeWriting {
+  StagedFile file;
+  Hash hash;
+  int64_t bytes;
+} SafeWriting;
+
+static bool put(SafeWriting *writing, const void *data, int64_t n, Fault *f) {
+  rt_hash_add(&writing->hash, data, (size_t)n);
+  writing->bytes += n;
+  return rt_stage_put(&writing->file, data, n, f);
 }
 
-static bool put_item(int fd, Hash *hash, const SafeItem *t, int64_t *bytes, Fault *f) {
+static bool put_item(SafeWriting *writing, const SafeItem *t, Fault *f) {
   const void *part;
-  if (!t->next) return put(fd, hash, t->data, item_bytes(t), bytes, f);
+  if (!t->next) return put(writing, t->data, item_bytes(t), f);
   for (int64_t n; (n = t->next(t->of, &part)) > 0;)
-    if (!put(fd, hash, part, n, bytes, f)) return false;
+    if (!put(writing, part, n, f)) return false;
   return true;
 }
 
@@ -249,13 +256,13 @@ bool rt_safe_write(int fd, const SafeItem *items, int n, const SafePair *pairs, 
   while (ftello(file) % 64)
     fputc(' ', file); /* data begins at a multiple of 64, less the length in front */
   fclose(file);
-  Hash h;
-  rt_hash_start(&h);
-  *bytes = 0;
+  SafeWriting writing = {.bytes = 0};
+  rt_stage_begin(&writing.file, fd), rt_hash_start(&writing.hash);
   uint64_t le = length;
-  bool ok = put(fd, &h, &le, 8, bytes, f) && put(fd, &h, header, (int64_t)length, bytes, f);
-  for (int i = 0; ok && i < n; i++) ok = put_item(fd, &h, &items[i], bytes, f);
-  *hash = rt_hash_end(&h);
+  bool ok = put(&writing, &le, 8, f) && put(&writing, header, (int64_t)length, f);
+  for (int i = 0; ok && i < n; i++) ok = put_item(&writing, &items[i], f);
+  ok = rt_stage_end(&writing.file, ok, f);
+  *bytes = writing.bytes, *hash = rt_hash_end(&writing.hash);
   free(header);
   return ok;
 }

@@ -16,7 +16,7 @@ for clang in clang-19 clang clang-18 none; do
 done
 [ "$clang" = none ] && { echo 'no clang with the fuzzer library (package libclang-rt-19-dev)'; exit 77; }
 cd "$root/runtime"
-files="base/file.c base/json.c"
+files="base/file.c base/staged_file.c base/json.c"
 case $target in # only the sources that a reader needs
 fuzz_tokenizer) sources="$files $(echo text/*.c)" ;;
 fuzz_megatron) sources="base/json.c data/foreign.c data/formats.c data/megatron.c" ;;
