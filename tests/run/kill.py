@@ -75,7 +75,9 @@ def reported(out, victim):
           re.search(fr'^  rank {victim} .*(waits in|after) .*<--$', text, re.M), f'rank {victim}: {text}')
 
 
-def flights(out): return [f for f in os.listdir(f'{folder}/{out}') if f.startswith('flight-')]
+def flights(out):
+    if not os.path.isdir(f'{folder}/{out}'): return []  # killed before there was a run directory
+    return [f for f in os.listdir(f'{folder}/{out}') if f.startswith('flight-')]
 
 
 def kill_one(k, plan, span, want):
