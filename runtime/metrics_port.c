@@ -17,7 +17,7 @@ struct MetricsPort {
   int listens, ends; /* ends: a pipe whose end of file ends the thread; its other side: */
   int running;
   pthread_t thread;
-  pthread_mutex_t lock; /* of what follows */
+  pthread_mutex_t lock; /* guards the members below */
   StepRecord record;
   int64_t steps, skipped;
   char model[RT_NAME];

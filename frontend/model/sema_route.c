@@ -1,7 +1,7 @@
 /* top and route: the choice of experts. Both are lowered to ops that exist already, so that
    gradients, plans and kernels need nothing of their own.
 
-   One choice takes the largest of what is left (argmax: the first of the equals) and sets it to
+   A round chooses the largest remaining score by argmax, the first of equal ones, and sets it to
    -inf; k choices are k rounds. An entry of -inf or NaN is never chosen, so fewer than k may be.
 
    route gives each chosen (token, expert) a place: the tokens of the same choice before it, counted
