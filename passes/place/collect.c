@@ -164,8 +164,9 @@ static void add_arguments(CollectLoop *loop) {
 }
 
 /* The operand that a loop continues and the slices that it adds have the same placement: that of
-   gradients if both have it, else the assigned one. If the rounds also read the stack, the operand
-   has its assigned placement. */
+   gradients if both have it; the operand's where it is split and the slices are whole, because a
+   stack of which some slices are written cannot be gathered; else the assigned one. If the rounds
+   also read the stack, the operand has its assigned placement. */
 static Placement continued_placement(CollectLoop *loop, uint32_t result, uint32_t operand) {
   const Fn *f = loop->in.f;
   ValueId v = f->results.at[result], arg = f->args.at[operand + 1];
@@ -173,8 +174,12 @@ static Placement continued_placement(CollectLoop *loop, uint32_t result, uint32_
   Placement placement = loop->in.u.free[v] ? loop->in.u.assigned[v] : loop->in.copies[v].at[0].at,
             assigned = without(loop->outer->u.assigned[loop->o->out + result], loop->s.axis.dim);
   if (value_is_used(f, arg)) return loop->in.copies[arg].at[0].at;
-  for (int a = 0; a < MAX_MESH; a++)
-    if (placement.on[a] != have->on[a] || !loop->in.u.gradient[v]) placement.on[a] = assigned.on[a];
+  for (int a = 0; a < MAX_MESH; a++) {
+    bool cuts = !placement.on[a] && is_split(have->on[a]);
+    if (cuts) placement.on[a] = have->on[a];
+    else if (placement.on[a] != have->on[a] || !loop->in.u.gradient[v])
+      placement.on[a] = assigned.on[a];
+  }
   ValueId slice = loop->in.copies[arg].at[0].v;
   loop->in.copies[arg].n = 0;
   site_put(&loop->in, arg, slice, &placement);

@@ -10,6 +10,30 @@ SHARDC = os.path.abspath(sys.argv[1])
 SIZES = '-D Embed=8 -D Heads=2 -D Mlp=12 -D Vocab=10 -D Seq=3 -D Layers=2 -D Batch=8'.split()
 OTHER = {' add ': ' sub ', ' sub ': ' add ', ' mul ': ' add ', ' max ': ' min '}
 CODE = 'E1208'
+# Layers one by one: the gradient of `o` is split over F where a layer is computed again, and whole elsewhere.
+RANGES = '''use "std"
+dims { Batch, Seq; Key like Seq; C = 8; A = 2; F = 4; Layers = 3; Vocab = 8 }
+layer Block(x: [Batch, Seq, C]) -> [Batch, Seq, C] {
+  sub n = RMSNorm[C]
+  param w [C, A, F] ~ normal(0.4)
+  param o [A, F, C] ~ normal(0.4)
+  h = dot[C](n(x), w)
+  return x + dot[A, F](attention[Seq -> Key; F](h, h, h, mask = causal), o)
+}
+model M {
+  input tokens, targets [Batch, Seq] of Vocab
+  param e [Vocab, C] ~ normal(0.4)
+  stack h [Layers] of Block
+  loss cross_entropy[Vocab](dot[C](h(e[Vocab = tokens]), e), targets)
+}
+train t for M { size Seq = 4; batch 8; steps 2; data "t.bin" format = bytes; optim adamw lr = 1e-2 }
+plan p for M {
+  mesh tensor = 2
+  place F -> tensor
+  place h.* -> none
+  recompute h[%s] keep = %s
+}
+'''
 HARMLESS = 0.2  # branches that these steps do not take (the schedule of rates), terms that are 0
 
 
@@ -27,6 +51,14 @@ def equal_plans():
         n += 1
     check(n > 30, f'{n} plans')
     return n
+
+
+def ranges():
+    with tempfile.TemporaryDirectory() as folder:
+        for layers in '0..0', '1..1', '2..2', '0..1':
+            for keep in '[h]', 'input', 'none':
+                open(f'{folder}/m.shard', 'w').write(RANGES % (layers, keep))
+                run(SHARDC, 'equal', 'm.shard', '--plan', 'p', cwd=folder)
 
 
 def faults(text):
@@ -115,6 +147,7 @@ def compiled():
 if __name__ == '__main__':
     operands()
     compiled()
+    ranges()
     seed, n = (int(sys.argv[2]), int(sys.argv[3])) if len(sys.argv) > 3 else (1, 25)
     if len(sys.argv) < 4: print(equal_plans(), 'plans are equal to their models')
     for file, plan, after in (('tiny_zero.shard', 'zero2', 'zero'), ('tiny_zero.shard', 'zero3', 'localize')):
