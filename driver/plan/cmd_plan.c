@@ -140,6 +140,8 @@ typedef struct Planning {
   Cli *o;
   PlanPage *page; /* NULL: none is wanted */
   const char *model;
+  bool array;     /* their JSON is one array */
+  uint32_t shown; /* of its items */
 } Planning;
 
 static Exit draw(Planning *planning, const Planned *planned, const Sheet *sheet) {
@@ -169,6 +171,7 @@ static Exit plan_one(Planning *planning, const char *name) {
   if (e == EXIT_FINE) {
     if (planning->page || one.value[OPT_SVG]) planned.timeline = module_timeline(planned.m);
     const Sheet *sheet = plan_sheet(&planned);
+    if (planning->array) putchar(planning->shown++ ? ',' : '[');
     if (one.value[OPT_JSON] || !quiet) sheet_show(sheet, one.value[OPT_JSON]);
     e = draw(planning, &planned, sheet);
   }
@@ -196,6 +199,7 @@ Exit cmd_plan(Cli *o) {
   if (o->value[OPT_MEASURED] && strchr(names, ','))
     return cli_usage("`--measured` is about one plan: --plan NAME");
   Planning planning = {.o = o, .page = page ? plan_page_new(o->c->arena) : NULL, .model = ""};
+  planning.array = o->value[OPT_JSON] && strchr(names, ',');
   Exit worst = EXIT_FINE;
   do {
     size_t n = strcspn(names, ",");
@@ -205,6 +209,8 @@ Exit cmd_plan(Cli *o) {
     names += n, names += *names == ',';
     if (*names && !o->value[OPT_JSON] && !to_stdout(page)) putchar('\n');
   } while (*names);
+  if (planning.array && !planning.shown) putchar('[');
+  if (planning.array) putchar(']'), putchar('\n');
   if (!page) return worst;
   Exit e = cli_report(o, plan_page_write(planning.page, o->c, planning.model, page));
   return e == EXIT_FINE ? worst : e;

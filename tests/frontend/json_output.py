@@ -1,5 +1,5 @@
-"""The JSON that shardc writes: check --json and --message-format=json, against the plain messages. json_output.py
-SHARDC ROOT"""
+"""The JSON that shardc writes: check --json and --message-format=json, against the plain messages; plan --json of one
+plan and of several. json_output.py SHARDC ROOT"""
 import json, os, re, subprocess, sys, tempfile
 
 SHARDC, ROOT = sys.argv[1], os.path.abspath(sys.argv[2])
@@ -49,7 +49,16 @@ both = json.loads(run('check', '--json', f'{ROOT}/examples/gpt2.shard', f'{ROOT}
 expect([m['name'] for m in both['models']] == ['GPT2', 'GPT2_XL', 'ViT'], both['models'])
 expect(listed('absent.shard', 4)['diagnostics'][0]['code'] == 'E0001', 'absent file')
 
+PLANS = 'use "tiny"\n' + ''.join(f'plan {n} for Tiny {{\n  mesh data = {ranks}\n  place Batch -> data\n}}\n'
+                                 for n, ranks in (('a', 2), ('b', 4), ('bad', 3)))
 with tempfile.TemporaryDirectory() as d:
+    with open(f'{d}/p.shard', 'w') as f: f.write(PLANS)
+    for names, shown in (None, ['a', 'b']), ('a,b', ['a', 'b']), ('b,bad,a', ['b', 'a']), ('bad,bad', []), ('a', None):
+        r = run('plan', f'{d}/p.shard', '--json', *(['--plan', names] if names else []))
+        o = json.loads(r.stdout)
+        got = [p['plan'] for p in o] if isinstance(o, list) else None
+        expect(got == shown and r.returncode == (names not in ('a', 'a,b')), f'{names}: {r}')
+    expect(o['plan'] == 'a', f'one plan: {o["plan"]}')
     with open(f'{d}/odd.shard', 'wb') as f: f.write(b'use "\xff\xc3\xa9\\"\nconst a = $\n')
     listed(f'{d}/odd.shard', 1)
     for args in (['compile', '--emit=ir'], ['dump'], ['check'], ['fmt']):

@@ -21,8 +21,7 @@ train t for Small {
 
 
 def plans(file, names):
-    rows = run(SHARDC, 'plan', file, '--plan', ','.join(names), '--json', cwd=folder)[0].splitlines()
-    return [json.loads(r) for r in rows if r.startswith('{')]
+    return json.loads(run(SHARDC, 'plan', file, '--plan', ','.join(names), '--json', cwd=folder)[0])
 
 
 def saved(p): return p['classes'][0]['bytes']['saved']

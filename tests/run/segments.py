@@ -15,8 +15,8 @@ LINES = {'none': '', 'all': 'h.* keep = input', 'half': 'h[0..23] keep = input',
 
 
 def planned(file, names):
-    rows = run(SHARDC, 'plan', file, '--plan', ','.join(names), '--json', cwd=folder)[0].splitlines()
-    return dict(zip(names, map(json.loads, rows), strict=True))
+    rows = json.loads(run(SHARDC, 'plan', file, '--plan', ','.join(names), '--json', cwd=folder)[0])
+    return dict(zip(names, rows, strict=True))
 
 
 def messages(row):

@@ -449,8 +449,7 @@ try:
         err = run(SHARDC, 'dump', 't.ir', '--after', 'prove', cwd=folder, expect=1 if said else 0)[1]
         check(said in err, f'{table}: {err}')
     steep()
-    out = run(SHARDC, 'plan', 'm.shard', '--plan', 'one,two,six', '--json', cwd=folder)[0]
-    said = [json.loads(s) for s in out.split('\n') if s]
+    said = json.loads(run(SHARDC, 'plan', 'm.shard', '--plan', 'one,two,six', '--json', cwd=folder)[0])
     one, two, six = (p['bubble'] for p in said)
     check(one == 0 < six < two < 0.5, f'bubbles {one}, {two}, {six}')  # gpipe of 3 micro-batches over 3; one at a time
     train(3, 'moved', '--steps', '2')

@@ -30,8 +30,7 @@ try:
     for name, (layers, embed, _) in MODELS.items():
         count = (50304 + 1024 + 2) * embed + layers * (12 * embed * embed + 13 * embed)
         names = ','.join(f'{name}{z}n{n}' for z, n in PLANS)
-        rows = [json.loads(line) for line in run(SHARDC, 'plan', 'm.shard', '--plan', names, '--json',
-                                                 cwd=folder)[0].splitlines()]
+        rows = json.loads(run(SHARDC, 'plan', 'm.shard', '--plan', names, '--json', cwd=folder)[0])
         for (z, n), row in zip(PLANS, rows, strict=True):
             bytes_ = row['classes'][0]['bytes']
             have, want = (bytes_['weights'] + bytes_['gradients'] + bytes_['optimizer']) / count, FORMULA[z](n)
