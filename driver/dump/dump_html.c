@@ -9,6 +9,7 @@
 #include "driver/cmd.h"
 #include "codegen/codegen.h"
 #include "driver/layout/layout_drawing.h"
+#include "driver/plan/plan_timeline.h"
 #include "frontend/syntax/ast.h"
 #include "frontend/lower.h"
 #include "ir/bytes.h"
@@ -272,6 +273,35 @@ static void put_layouts(FILE *out, const Page *page) {
   }
 }
 
+/* ---- streams ---- */
+
+static void put_picture(FILE *out, const Module *m, const Fn *entry) {
+  char *svg = NULL;
+  size_t n;
+  FILE *file = heap_stream(&svg, &n);
+  if (!file) bug("no memory");
+  Lanes lanes = lanes_in_order(m, entry);
+  lanes_svg(file, &(LanesPicture){m, NULL, &lanes});
+  fclose(file);
+  putc('{', out);
+  put_member(out, "name", entry->name);
+  putc(',', out);
+  put_member(out, "svg", svg);
+  putc('}', out);
+  free(svg);
+}
+
+/* The main entry first. */
+static void put_streams(FILE *out, const Module *m) {
+  const Fn *first = ir_main_entry(m);
+  if (first) put_picture(out, m, first);
+  EACH_FN (m, f) {
+    if (f->kind != FN_ENTRY || f == first) continue;
+    if (first) putc(',', out);
+    put_picture(out, m, f);
+  }
+}
+
 /* ---- the page ---- */
 
 static void put_data(Page *page, FILE *out, const char *lines, const char *stages,
@@ -290,6 +320,8 @@ static void put_data(Page *page, FILE *out, const char *lines, const char *stage
   fprintf(out, "],\n\"lines\":[%s],\n\"stages\":[%s],\n\"kernels\":[%s],\n\"frames\":[", lines,
           stages, assembly);
   put_frames(out, m);
+  fputs("],\n\"streams\":[", out);
+  put_streams(out, m);
   fputs("],\n\"layouts\":[", out);
   put_layouts(out, page);
   fputs("],\n", out);

@@ -129,7 +129,6 @@ const char *plan_colour(int part);
 /* saved f32[Layers:4, Batch:8, ..] of h.fwd (model.shard:20) */
 const char *plan_buffer(const Planned *planned, const Alive *alive);
 void plan_gantt_svg(FILE *out, const Planned *planned, const PlanGantt *plan_gantt);
-void plan_lanes_svg(FILE *out, const Planned *planned); /* plan_timeline.c */
 double plan_scale_step(double all); /* seconds between the marks of a scale, a round number */
 
 /* plan_page.c */

@@ -2,6 +2,7 @@
    Different steps after a warm-up follow: frozen ones of 1-bit Adam (plan_freeze.c); late ones
    (passes/offload/delayed_update.c), and the time that they wait for the host. */
 #include "plan_report.h"
+#include "plan_timeline.h"
 #include "ir/schedule/stream_order.h"
 #include "ir/cost/count.h"
 #include "ir/plan/module_settings.h"
@@ -119,7 +120,10 @@ void plan_time_of(Sheet *sheet, const Planned *planned, const PlanStep *step) {
   sheet_say(sheet, "\n");
 }
 
-static void draw_lanes(FILE *file, const void *planned) { plan_lanes_svg(file, planned); }
+static void draw_lanes(FILE *file, const void *data) {
+  const Planned *planned = data;
+  lanes_svg(file, &(LanesPicture){planned->m, &planned->machine, &planned->step.lanes});
+}
 
 void topic_lanes(Sheet *sheet, const Planned *planned) {
   bool streams = module_has_streams(planned->m);

@@ -57,7 +57,8 @@ static int axis_of(const Clocks *clocks, const Event *event) {
 }
 
 static void add_span(Clocks *clocks, int axis, double from, double to, const Event *event) {
-  if (to > from) vec_push(clocks->m->arena, clocks->lanes->span, (LaneSpan){axis, from, to, event});
+  LaneSpan span = {axis, from, to, event, NULL};
+  if (to > from) vec_push(clocks->m->arena, clocks->lanes->span, span);
   if (to > clocks->lanes->shown) clocks->lanes->shown = to;
 }
 

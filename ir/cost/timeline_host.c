@@ -39,7 +39,7 @@ static double after_others(const HostClocks *clocks, OpStream own, const Event *
 /* An arrow from the end of an operation in this step to the one that waits for it. */
 static void add_arrow(const HostClocks *clocks, OpStream from, OpStream to, double over,
                       double begin) {
-  LaneArrow arrow = {-1 - (int)from, -1 - (int)to, over, later(over, begin)};
+  LaneArrow arrow = {stream_lane(from), stream_lane(to), over, later(over, begin), false};
   if (over > 0) vec_push(clocks->m->arena, clocks->lanes->arrow, arrow);
 }
 
@@ -48,7 +48,7 @@ static void add_span(const HostClocks *clocks, OpStream stream, double from, con
   StreamTokens tokens = op_tokens(event_op(event));
   if (to > from && to > 0)
     vec_push(clocks->m->arena, clocks->lanes->span,
-             (LaneSpan){-1 - (int)stream, later(from, 0), to, event});
+             (LaneSpan){stream_lane(stream), later(from, 0), to, event, NULL});
   if (to > clocks->lanes->shown) clocks->lanes->shown = to;
   for (OpStream other = STREAM_down; other < STREAMS; other++)
     if (other != stream)

@@ -48,7 +48,7 @@ SEES |= {f'driver/{room}': COMMAND for room in ('data', 'doctor', 'launch', 'ref
 SEES |= {f'driver/{room}': [*COMMAND, 'driver/fit'] for room in ('layout', 'equal')}
 SEES |= {'driver/fit': COMMAND, 'driver/plan': [*COMMAND, 'driver/fit', 'driver/layout'],
          'driver/sheet': [*IR, 'runtime'],
-         'driver/dump': [*COMMAND, 'driver/layout']}
+         'driver/dump': [*COMMAND, 'driver/layout', 'driver/plan']}
 SEES['driver'] = list(SEES)
 # Headers that all folders of a room may include: (room, header).
 OPEN = {('runtime', 'runtime/rt.h'), ('runtime', 'runtime/rt_abi.def'),

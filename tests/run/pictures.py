@@ -40,6 +40,27 @@ def largest(svg):
     return bytes_of(re.search(r'largest moment, ([\d.]+ \w+);', svg).group(1))
 
 
+def check_streams(words, lanes):
+    """`dump --format html`: the step has a box for each of its operations, a bracket for each of its loops, and an
+    arrow for each token."""
+    run(SHARDC, 'dump', *words, '--format', 'html', '-o', 'd.html', cwd=folder)
+    data = json.loads(re.search('<script id="data"[^>]*>(.*?)</script>', read(f'{folder}/d.html').decode(), re.S)[1])
+    drawn = tree.fromstring(next(s['svg'] for s in data['streams'] if s['name'] == 'step'))
+    text = '\n'.join(data['lines'][i] for i in data['stages'][-1]['lines'])
+    parts, todo = dict(re.findall(r'^(?:entry|body) @([\w.]+)(.*?)^}', text, re.S | re.M)), ['step']
+    for name in todo: todo += re.findall(r'= loop\[\w+\] @([\w.]+)', parts[name])
+    own = ''.join(parts[name] for name in todo)
+    names = [t.text for t in drawn.findall('.//{*}text')]
+    boxes = [t.text for t in drawn.findall('.//{*}rect/{*}title')]
+    arrows = drawn.findall('.//{*}path[@marker-end]')
+    kernels, tokens = re.findall(r'= kernel @([\w.]+)', own), re.findall(r'after_\w+ = |arrived = ', own)
+    check(lanes <= set(names), f'{lanes} in {names}')
+    check(kernels and all(any(b.startswith(f'{k} in ') for b in boxes) for k in kernels), f'{kernels}: {boxes}')
+    drawn_loops = [body for body in todo[1:] if any(n.startswith(f'{body} × ') for n in names)]
+    check(len(todo) > 1 and drawn_loops == todo[1:], f'{todo}: {names}')
+    check(len(arrows) >= len(tokens), f'{len(tokens)} tokens, {len(arrows)} arrows')
+
+
 try:
     for plan_name in ('two', 'four'):
         svg = plan('--plan', plan_name, '--svg', '-')[0]
@@ -68,7 +89,8 @@ try:
     lanes = lanes[lanes.index('Kernels and messages'):]
     drawn = [tree.fromstring(s) for s in re.findall(r'<svg.*?</svg>', lanes, re.S)]
     words = [t.text for t in drawn[0].findall('.//{*}text')]
-    check(len(drawn) == 1 and '+ 18 rounds' in words and words.count('data') == 1 and 'node' in words, f'{words}')
+    wanted = {'+ 18 rounds', 'over data', 'over node'}
+    check(len(drawn) == 1 and words.count('over data') == 1 and wanted <= set(words), f'{words}')
     check(len(drawn[0].findall('.//{*}rect')) > 100, 'lanes without spans')
     # streams of the host's memory, and what waits for what
     open(f'{folder}/host.shard', 'w').write(HOST)
@@ -77,6 +99,9 @@ try:
     words, arrows = [t.text for t in drawn.findall('.//{*}text')], drawn.findall(".//{*}path[@class='w']")
     check({'kernels', 'down', 'host', 'up'} <= set(words), f'{words}')
     check(arrows and any(a.find('{*}title').text == 'up waits for host' for a in arrows), 'no arrows')
+    check_streams(('host.shard', '--target', 'sm_80', '--plan', 'p'),
+                  {'kernels', 'down', 'host', 'up', 'data', 'inputs'})
+    check_streams((FILE, '--plan', 'two', '--set', 'plan.zero=3'), {'kernels', 'data', 'over data'})
     # classes of stages: a column each, of one memory what --json tells
     stages = f'{os.path.dirname(FILE)}/gpt1t.shard'
     page = run(SHARDC, 'plan', stages, '--html', '-', cwd=folder)[0]
