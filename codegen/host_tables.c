@@ -6,6 +6,7 @@
 #include "ir/cost/budget.h"
 #include "ir/bytes.h"
 #include "ir/cost/count.h"
+#include "ir/cost/kernel_time.h"
 #include "ir/schedule/flight.h"
 #include "ir/phases.h"
 #include "ir/plan/layer_range.h"
@@ -90,6 +91,20 @@ static void put_gpu_kernel(HostWriter *writer, const Fn *k, const char *symbol, 
   if (larger) host_put(writer, ", .larger = &%s", kernel_symbol(writer->m, larger));
 }
 
+/* For the rates that `--profile` writes as lines of a machine block. */
+static void put_work(HostWriter *writer, const Fn *k) {
+  static const char *const parts[KERNEL_PARTS] = {
+      [PART_MEMORY] = "MEMORY", [PART_PRODUCTS] = "PRODUCTS", [PART_ATTENTION] = "ATTENTION"};
+  static const Arch without_tiles = {0};
+  const Arch *arch = arch_find(writer->m->target.name);
+  IrCount count = ir_count(writer->m, k);
+  KernelWork work = kernel_work(writer->m, arch ? arch : &without_tiles, k);
+  host_put(writer, ", .flop = %.17g, .bytes = %.17g", count.flop, count.bytes);
+  if (work.flop > 0)
+    host_put(writer, ", .part = RT_PART_%s, .work = %.17g", parts[work.part], work.flop);
+  host_put(writer, "};\n");
+}
+
 static void put_kernel(HostWriter *writer, const Fn *k) {
   const char *symbol = kernel_symbol(writer->m, k);
   const Attr *chunks = attr_get(&k->attrs, ATTR_chunks);
@@ -98,8 +113,7 @@ static void put_kernel(HostWriter *writer, const Fn *k) {
   if (module_on_gpu(writer->m) && !kernel_beside(writer->m, k))
     put_gpu_kernel(writer, k, symbol, phases);
   else put_cpu_kernel(writer, k, symbol, phases);
-  IrCount count = ir_count(writer->m, k);
-  host_put(writer, ", .flop = %.17g, .bytes = %.17g};\n", count.flop, count.bytes);
+  put_work(writer, k);
 }
 
 void host_kernels(HostWriter *writer) {

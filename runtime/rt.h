@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { RT_ABI_VERSION = 18, RT_MAX_RANK = 8, RT_MAX_PHASES = 4, RT_MAX_AXES = 8 };
+enum { RT_ABI_VERSION = 19, RT_MAX_RANK = 8, RT_MAX_PHASES = 4, RT_MAX_AXES = 8 };
 
 typedef struct rt_ctx rt_ctx;
 
@@ -22,6 +22,12 @@ typedef struct rt_image {
   const char *binary, *binary_end; /* for one architecture alone; equal: there is none */
 } rt_image;
 
+typedef enum rt_part { /* of a step's time: by which rate of a machine block a kernel is forecast */
+                       RT_PART_MEMORY,
+                       RT_PART_PRODUCTS,
+                       RT_PART_ATTENTION
+} rt_part;
+
 typedef struct rt_kernel {
   const char *name;   /* such as h.forward.dot3 */
   const char *source; /* where in the model file, such as gpt2.shard:19 */
@@ -33,7 +39,9 @@ typedef struct rt_kernel {
     int threads;       /* of this many threads, with */
     int64_t shared;    /* bytes of dynamic shared memory */
   } phase[RT_MAX_PHASES];
-  double flop, bytes;    /* per launch, counted from the IR; 0: not known */
+  double flop, bytes; /* per launch, counted from the IR; 0: not known */
+  rt_part part;
+  double work;           /* flop of products and attention with the ends of their tiles */
   const rt_image *image; /* NULL: code for a CPU */
   int nbuffers;          /* in a program for a GPU */
   /* On a GPU: a variant with more shared memory, which runs instead if a CTA may have that much. */

@@ -3,6 +3,7 @@
 #include "run.h"
 #include "ir/support/num.h"
 #include "runtime/base/file.h"
+#include "runtime/device/measured.h"
 #include "runtime/device/shard_piece.h"
 #include "runtime/store/saver.h"
 #include <errno.h>
@@ -76,6 +77,7 @@ static bool start_trace(Run *r, Fault *f) {
   if (!text && (!r->o.at[OPT_profile].given || !rt_is_first(r))) return true;
   r->device.trace = rt_trace_open(r->p, text, rt_comm_world(&r->comm), f);
   if (r->device.trace) rt_trace_workers(r->device.trace, r->device.pool);
+  if (r->device.trace && r->o.at[OPT_profile].given) rt_measured_open(r->device.trace, &r->comm);
   return r->device.trace != NULL;
 }
 
@@ -343,13 +345,30 @@ static void tell_missing(const Run *r, const Outputs *outputs) {
     rt_note("no step was run: loss and gradients are not in the dump");
 }
 
+/* --profile: tables, and of a training the machine block that it measured, which the run directory
+   gets as a file for `use`. */
+static bool tell_profile(const Run *r, Fault *f) {
+  rt_trace_table(r->device.trace);
+  rt_comm_table(&r->comm);
+  if (r->o.command != 't') return true;
+  char path[RT_PATH], *text = rt_measured_text(r->device.trace);
+  if (!text) {
+    rt_note("no machine block: a profile measures rates after the first two steps");
+    return true;
+  }
+  rt_join(path, r->out, "measured.shard");
+  fprintf(stderr, "\n%s", text);
+  rt_say(stderr, "for the forecasts of `shardc plan`; also in %s\n", path);
+  bool ok = rt_write_file(path, text, (int64_t)strlen(text), false, f);
+  free(text);
+  return ok;
+}
+
 bool rt_finish(Run *r, const Outputs *outputs, Fault *f) {
   const char *dump = text_option(r, OPT_dump);
   if (r->device.check) report_memory(r);
-  if (r->o.at[OPT_profile].given && rt_is_first(r)) {
-    rt_trace_table(r->device.trace);
-    rt_comm_table(&r->comm);
-  }
+  bool told = !r->o.at[OPT_profile].given || !rt_is_first(r) || tell_profile(r, f);
+  if (!rt_comm_all(&r->comm, "write the profile", told, f)) return false;
   if (text_option(r, OPT_trace) && !rt_trace_write(r->device.trace, &r->comm, f)) return false;
   if (dump && rt_is_first(r) && !r->o.at[OPT_quiet].given) tell_missing(r, outputs);
   bool ok = !dump || rt_dump(dump, &r->device, outputs, f);

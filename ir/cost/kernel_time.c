@@ -67,38 +67,52 @@ static const Op *anchor_of(const Fn *kernel) {
   return NULL;
 }
 
-/* Seconds of attention: the operations that its mask admits, and for each block of queries its
-   ends, which take as long as `ramp` keys; where programs store scores, their bytes. */
-static double attention_time(const Module *m, const Machine *machine, const Fn *f, const Op *o) {
-  const Type *q = value_type(f, o->in[0]), *k = value_type(f, o->in[1]);
-  bool grad = o->code == OP_attention_grad;
-  double width = (double)type_size(q, o->group[1].from[0]),
-         rows = (double)type_count(q) / width, /* queries of all heads */
-      scores = rows * (double)type_size(k, o->group[0].to[0]);
-  double a_key = rows * width * (grad ? 10 : 4); /* operations of all rows for one key of each */
-  double flop = ir_op_flop(m, f, o) + a_key * machine->reach->ramp;
-  return flop / (machine->flops * machine->reach->attention) +
-         (grad ? 2 : 1) * machine->reach->scores * scores / machine->hbm;
+static bool is_grad(const Op *attention) { return attention->code == OP_attention_grad; }
+
+/* Queries of all heads. */
+static double rows_of(const Fn *f, const Op *attention) {
+  const Type *q = value_type(f, attention->in[0]);
+  return (double)type_count(q) / (double)type_size(q, attention->group[1].from[0]);
 }
 
-static double arithmetic(const Module *m, const Machine *machine, const Fn *f, const Op *anchor) {
-  const Arch *reach = machine->reach;
-  if (op_family(anchor->code) == FAMILY_ATTENTION) return attention_time(m, machine, f, anchor);
-  double flop = ir_op_flop(m, f, anchor);
-  ProductSizes sizes = sizes_of(f, anchor);
-  return flop * stretch(reach, &sizes) / (machine->flops * reach->products);
+/* The operations that its mask admits, and for each block of queries its ends, which take as long
+   as `ramp` keys. */
+static double attention_work(const Module *m, const Arch *reach, const Fn *f, const Op *o) {
+  double width = (double)type_size(value_type(f, o->in[0]), o->group[1].from[0]),
+         a_key = rows_of(f, o) * width * (is_grad(o) ? 10 : 4); /* of all rows, for one key */
+  return ir_op_flop(m, f, o) + a_key * reach->ramp;
+}
+
+/* Seconds in which programs that store scores move them. */
+static double scores_time(const Machine *machine, const Fn *f, const Op *o) {
+  double scores = rows_of(f, o) * (double)type_size(value_type(f, o->in[1]), o->group[0].to[0]);
+  return (is_grad(o) ? 2 : 1) * machine->reach->scores * scores / machine->hbm;
+}
+
+KernelWork kernel_work(const Module *m, const Arch *reach, const Fn *kernel) {
+  const Op *anchor = anchor_of(kernel);
+  if (!anchor) return (KernelWork){.part = PART_MEMORY};
+  if (op_family(anchor->code) == FAMILY_ATTENTION)
+    return (KernelWork){PART_ATTENTION, attention_work(m, reach, kernel, anchor)};
+  ProductSizes sizes = sizes_of(kernel, anchor);
+  return (KernelWork){PART_PRODUCTS, ir_op_flop(m, kernel, anchor) * stretch(reach, &sizes)};
 }
 
 static KernelTime reached(const Module *m, const Machine *machine, const Fn *f,
                           const IrCount *count) {
   const Arch *reach = machine->reach;
-  const Op *anchor = anchor_of(f);
-  double work = anchor ? arithmetic(m, machine, f, anchor) : 0, bytes = count->bytes / machine->hbm;
+  KernelWork work = kernel_work(m, reach, f);
+  double bytes = count->bytes / machine->hbm;
   KernelTime time = {.part = {[PART_LAUNCH] = reach->launch}};
-  if (!anchor) time.part[PART_MEMORY] = bytes * reach->apart;
-  else if (op_family(anchor->code) == FAMILY_ATTENTION)
-    time.part[PART_ATTENTION] = work > bytes ? work : bytes;
-  else time.part[PART_PRODUCTS] = work > bytes ? work : bytes;
+  if (work.part == PART_MEMORY) {
+    time.part[PART_MEMORY] = bytes * reach->apart;
+    return time;
+  }
+  bool attention = work.part == PART_ATTENTION;
+  double share = attention ? reach->attention : reach->products,
+         seconds = work.flop / (machine->flops * share);
+  if (attention) seconds += scores_time(machine, f, anchor_of(f));
+  time.part[work.part] = seconds > bytes ? seconds : bytes;
   return time;
 }
 

@@ -16,6 +16,12 @@ typedef struct KernelTime {
   double part[KERNEL_PARTS];
 } KernelTime;
 
+typedef struct KernelWork { /* what a rate of arch.def is for */
+  KernelPart part;          /* products, attention, or memory */
+  double flop;              /* with the ends of tiles; of the first two */
+} KernelWork;
+
+KernelWork kernel_work(const Module *m, const Arch *reach, const Fn *kernel);
 double kernel_sum(const KernelTime *time);
 /* One run of a kernel on the device. */
 KernelTime kernel_time(const Module *m, const Machine *machine, const Fn *kernel);

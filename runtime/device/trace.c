@@ -4,6 +4,7 @@
    nothing; when it is full, recording stops and the file says so. Must not: change what runs; write
    the file (trace_file.c). */
 #include "trace.h"
+#include "measured.h"
 #include "runtime/base/file.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -149,6 +150,7 @@ void rt_trace_stepped(Trace *trace, int64_t step) {
   if (trace->recording) record(trace, (TraceEvent){STEP, (int)step, 0, 0, trace->step_start, end});
   trace->recording = false;
   trace->in_steps += end - trace->step_start, trace->steps++;
+  rt_measured_step(trace);
 }
 
 /* It was read while the step before ran. */
@@ -203,6 +205,7 @@ void rt_trace_table(const Trace *trace) {
 
 void rt_trace_close(Trace *trace) {
   if (!trace) return;
+  free(trace->marked), free(trace->sent);
   free(trace->sorted), free(trace->number), free(trace->row), free(trace->span), free(trace->event),
       free(trace);
 }

@@ -40,6 +40,11 @@ typedef struct Trace {
   bool in_turn;      /* there is one */
   ClockBound before; /* this rank's clock, when the run began */
   double opened, in_steps, step_start;
+  const Comm *comm; /* of --profile, as the following (measured.c); else NULL */
+  TraceRow *marked; /* rows, messages, steps and their seconds when the first steps were over */
+  CommCount *sent;
+  int64_t marked_steps;
+  double marked_seconds;
   double reading, for_data; /* seconds: of reading data during steps, of waiting for it */
   int64_t steps;
 } Trace;

@@ -1,0 +1,220 @@
+/* What a profiled training measured, as a machine block (measured.h): the lines of the plan's
+   machine, or the target and the number of GPUs, and the line `reached` in place of any other.
+
+   Counted are steps after the first WARM ones. A rate is the work of all kernels of a part over
+   their seconds; of messages that of LONG bytes or more, per axis, by the slowest axis inside a node
+   and the slowest between nodes. The node of processors has the rates of its ranks together. What is
+   not computed or sent has no rate. A rate above the block's own peak is written as the peak. On a
+   GPU the time between launches is left out: a profile launches kernels one by one, a training
+   by graphs. Must not: change what runs. */
+#include "measured.h"
+#include "runtime/base/setting.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WARM = 2 };
+static const double LONG = 1 << 16, LEAST_GAP = 1e-7;
+
+typedef struct MeasuredRates { /* per second, of this rank; 0: not known */
+  double part[RT_PART_ATTENTION + 1], host;
+  double gap; /* seconds between two kernels */
+  double intra, inter;
+} MeasuredRates;
+
+/* ---- rates ---- */
+
+static bool on_host(const rt_program *program, const rt_kernel *k) {
+  return program->sm && !k->image;
+}
+
+/* Rows of kernels since the mark. */
+static double add_kernels(const Trace *trace, MeasuredRates *rates, double *calls) {
+  const rt_program *program = trace->program;
+  double all = 0, count[RT_PART_ATTENTION + 1] = {0}, seconds[RT_PART_ATTENTION + 1] = {0},
+         moved = 0, by_host = 0;
+  for (int i = 0; i < program->nkernels + 2; i++) {
+    const TraceRow *row = &trace->row[i], *before = &trace->marked[i];
+    const rt_kernel *k = i < program->nkernels ? program->kernels[i] : NULL;
+    double took = row->seconds - before->seconds, runs = (double)(row->calls - before->calls);
+    all += took, *calls += runs;
+    if (k && on_host(program, k)) moved += row->bytes - before->bytes, by_host += took;
+    if (!k || on_host(program, k)) continue;
+    count[k->part] += k->part == RT_PART_MEMORY ? row->bytes - before->bytes : runs * k->work;
+    seconds[k->part] += took;
+  }
+  for (int i = 0; i <= RT_PART_ATTENTION; i++)
+    if (seconds[i] > 0) rates->part[i] = count[i] / seconds[i];
+  if (by_host > 0) rates->host = moved / by_host;
+  return all;
+}
+
+static bool in_one_node(const Comm *c, int axis) {
+  const RankGroup *group = &c->group[axis];
+  int64_t ranks = c->launch.local_world, last = group->first + (group->n - 1) * group->stride;
+  return group->first / ranks == last / ranks;
+}
+
+/* Ranks of the group that are in this rank's node. */
+static double joined(const Comm *c, int axis) {
+  const RankGroup *group = &c->group[axis];
+  int64_t ranks = c->launch.local_world, node = c->launch.rank / ranks, n = 0;
+  for (int i = 0; i < group->n; i++) n += (group->first + i * group->stride) / ranks == node;
+  return n > 0 ? (double)n : 1;
+}
+
+static void take_slowest(double *rate, double other) {
+  if (other > 0 && (*rate <= 0 || other < *rate)) *rate = other;
+}
+
+/* Bytes per second over an axis in a ring; 0: no long message was sent. */
+static double axis_rate(const Trace *trace, const Comm *c, int axis) {
+  double bytes = 0, seconds = 0, n = (double)c->group[axis].n;
+  for (int i = 0; i < trace->program->ncollectives; i++) {
+    const rt_collective *row = &trace->program->collectives[i];
+    const CommCount *now = &c->count[i], *before = &trace->sent[i];
+    double calls = (double)(now->calls - before->calls), more = now->bytes - before->bytes;
+    if (row->axis != axis || rt_is_hop(row->kind) || calls <= 0 || more < calls * LONG) continue;
+    bytes += more * (n - 1) / n, seconds += now->seconds - before->seconds;
+  }
+  return seconds > 0 ? bytes / seconds : 0;
+}
+
+/* Messages since the mark; seconds for which kernels waited for them. */
+static double add_messages(const Trace *trace, MeasuredRates *rates) {
+  const Comm *c = trace->comm;
+  double waited = 0;
+  for (int i = 0; i < trace->program->ncollectives; i++)
+    waited += c->count[i].waited - trace->sent[i].waited;
+  for (int axis = 0; axis < trace->program->naxes; axis++) {
+    double rate = axis_rate(trace, c, axis);
+    if (in_one_node(c, axis)) take_slowest(&rates->intra, rate);
+    else take_slowest(&rates->inter, rate * (double)c->launch.local_world / joined(c, axis));
+  }
+  return waited;
+}
+
+static MeasuredRates measure(const Trace *trace) {
+  MeasuredRates rates = {0};
+  double calls = 0, kernels = add_kernels(trace, &rates, &calls), waited = 0;
+  if (trace->comm && trace->comm->launch.world > 1) waited = add_messages(trace, &rates);
+  double rest = trace->in_steps - trace->marked_seconds - kernels - waited;
+  if (!trace->program->sm && calls > 0) rates.gap = rest / calls;
+  if (!trace->program->sm && rates.gap < LEAST_GAP) rates.gap = LEAST_GAP;
+  return rates;
+}
+
+/* ---- lines ---- */
+
+typedef struct LineUnit { /* of an option of a machine's line */
+  const char *line, *option, *unit;
+  double scale;
+} LineUnit;
+
+static const LineUnit units[] = {
+    {"node", "f32", "TFLOPS", 1e-12},   {"node", "tf32", "TFLOPS", 1e-12},
+    {"node", "bf16", "TFLOPS", 1e-12},  {"node", "f16", "TFLOPS", 1e-12},
+    {"node", "hbm", "GB/s", 1e-9},      {"host", "dram", "GB/s", 1e-9},
+    {"host", "pcie", "GB/s", 1e-9},     {"host", "latency", "us", 1e6},
+    {"link", "intra", "GB/s", 1e-9},    {"link", "cpus", "GB/s", 1e-9},
+    {"link", "inter", "GB/s", 1e-9},    {"link", "latency", "us", 1e6},
+    {"link", "per_core", "GB/s", 1e-9},
+};
+
+static void print_option(FILE *out, const char *line, const char *option, const char *value) {
+  for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+    if (!strcmp(units[i].line, line) && !strcmp(units[i].option, option)) {
+      fprintf(out, " %s = %.9g%s", option, strtod(value, NULL) * units[i].scale, units[i].unit);
+      return;
+    }
+  fprintf(out, " %s = %s", option, value);
+}
+
+/* The options of a line that the program's machine has, but `native`, which is this machine's
+   target. */
+static void print_line(FILE *out, const rt_program *program, const char *line) {
+  char head[32];
+  int n = snprintf(head, sizeof head, "machine.%s.", line), shown = 0;
+  for (int i = 0; i < program->nsettings; i++) {
+    const rt_setting *setting = &program->settings[i];
+    bool native = !strcmp(setting->key, "machine.node.arch") && !strcmp(setting->value, "native");
+    if (strncmp(setting->key, head, (size_t)n) != 0) continue;
+    if (!shown++) fprintf(out, "  %s", line);
+    print_option(out, line, setting->key + n, native ? program->target : setting->value);
+  }
+  if (shown) fprintf(out, "\n");
+}
+
+static void print_machine(FILE *out, const rt_program *program, const Comm *c) {
+  bool gpus = program->sm > 0;
+  if (!rt_setting_said(program, "machine.node.arch")) {
+    fprintf(out, "  node arch = %s", program->target);
+    if (gpus) fprintf(out, " gpus = %d", c ? c->launch.local_world : 1);
+    fprintf(out, "\n");
+    return;
+  }
+  print_line(out, program, "node");
+  if (gpus) print_line(out, program, "host");
+  print_line(out, program, "link");
+}
+
+/* Not above the peak of this key. */
+static double within(const rt_program *program, const char *key, double rate) {
+  const char *said = rt_setting_said(program, key);
+  double peak = said ? strtod(said, NULL) : 0;
+  return peak > 0 && rate > peak ? peak : rate;
+}
+
+static void print_rate(FILE *out, const char *word, double rate, double scale, const char *unit) {
+  if (rate > 0) fprintf(out, " %s = %.4g%s", word, rate * scale, unit);
+}
+
+static void print_block(FILE *out, const Trace *trace) {
+  const rt_program *program = trace->program;
+  const Comm *c = trace->comm;
+  MeasuredRates rates = measure(trace);
+  double ranks = c ? c->launch.local_world : 1, in_node = program->sm ? 1 : ranks;
+  fprintf(out, "machine measured {\n");
+  print_machine(out, program, c);
+  fprintf(out, "  reached");
+  print_rate(out, "products", in_node * rates.part[RT_PART_PRODUCTS], 1e-12, "TFLOPS");
+  print_rate(out, "attention", in_node * rates.part[RT_PART_ATTENTION], 1e-12, "TFLOPS");
+  print_rate(out, "memory",
+             within(program, "machine.node.hbm", in_node * rates.part[RT_PART_MEMORY]), 1e-9,
+             "GB/s");
+  print_rate(out, "launch", rates.gap, 1e6, "us");
+  print_rate(out, "intra", within(program, "machine.link.intra", rates.intra), 1e-9, "GB/s");
+  print_rate(out, "inter", within(program, "machine.link.inter", rates.inter), 1e-9, "GB/s");
+  print_rate(out, "dram", within(program, "machine.host.dram", ranks * rates.host), 1e-9, "GB/s");
+  fprintf(out, "\n}\n");
+}
+
+char *rt_measured_text(const Trace *trace) {
+  char *text = NULL;
+  size_t n = 0;
+  FILE *out =
+      trace->steps > trace->marked_steps && trace->marked_steps ? open_memstream(&text, &n) : NULL;
+  if (!out) return NULL;
+  print_block(out, trace);
+  if (fclose(out) == 0) return text;
+  free(text);
+  return NULL;
+}
+
+/* ---- while it runs ---- */
+
+void rt_measured_open(Trace *trace, const Comm *c) {
+  trace->comm = c;
+  trace->marked = rt_alloc(sizeof *trace->marked * ((size_t)trace->program->nkernels + 2));
+  trace->sent = rt_alloc(sizeof *trace->sent * ((size_t)trace->program->ncollectives + 1));
+}
+
+void rt_measured_step(Trace *trace) {
+  if (trace->steps != WARM || !trace->marked) return;
+  size_t kernels = (size_t)trace->program->nkernels + 2;
+  memcpy(trace->marked, trace->row, kernels * sizeof *trace->marked);
+  if (trace->comm && trace->comm->launch.world > 1)
+    memcpy(trace->sent, trace->comm->count,
+           (size_t)trace->program->ncollectives * sizeof *trace->sent);
+  trace->marked_steps = trace->steps, trace->marked_seconds = trace->in_steps;
+}
