@@ -1,12 +1,12 @@
-/* What a profiled training measured, as a machine block (measured.h): the lines of the plan's
+/* The rates of a profiled training as a machine block (measured.h): the lines of the plan's
    machine, or the target and the number of GPUs, and the line `reached` in place of any other.
 
    Counted are steps after the first WARM ones. A rate is the work of all kernels of a part over
-   their seconds; of messages that of LONG bytes or more, per axis, by the slowest axis inside a node
-   and the slowest between nodes. The node of processors has the rates of its ranks together. What is
-   not computed or sent has no rate. A rate above the block's own peak is written as the peak. On a
-   GPU the time between launches is left out: a profile launches kernels one by one, a training
-   by graphs. Must not: change what runs. */
+   their seconds; of messages that of LONG bytes or more, per axis, by the slowest axis inside a
+   node and the slowest between nodes. A node of processors has the rates of its ranks together.
+   Parts without kernels and links without long messages have no rate. A rate above the block's own
+   peak is written as the peak. On a GPU the time between launches is left out: a profile launches
+   kernels one by one, a training by graphs. Must not: change what runs. */
 #include "measured.h"
 #include "runtime/base/setting.h"
 #include <stdio.h>
