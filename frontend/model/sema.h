@@ -410,6 +410,8 @@ void eval_knows(Eval *e, const char *key, double number, Span at);
 const KnownNumber *eval_known(const Eval *e, const char *key);
 /* Can these dims, in every round of those, be counted? Else E0313 was given. */
 bool eval_is_countable(Eval *e, const Dims *dims, const Dims *rounds, Span at, const char *what);
+/* Checkpoints, traces and exported files have room for this path. Else E0103 was given. */
+bool eval_is_short(Eval *e, Str path, Span at);
 Report *eval_error(Eval *e, const char *code, Span s, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 Span eval_users_span(const Eval *e, Span s);   /* in a body of the library: of what uses it */

@@ -276,6 +276,13 @@ bool eval_is_countable(Eval *e, const Dims *dims, const Dims *rounds, Span at, c
   return false;
 }
 
+bool eval_is_short(Eval *e, Str path, Span at) {
+  if (strlen(path) <= PATH_BYTES) return true;
+  Report *r = eval_error(e, "E0103", at, "path of %zu bytes", strlen(path));
+  diag_label(r, "at most %d, with the names of the layers around it", PATH_BYTES);
+  return false;
+}
+
 /* A tensor has at most MAX_RANK dims, none of them twice. */
 static Val checked(Eval *e, const AstExpr *expr, Val v) {
   Str twice = dims_repeated(&v.dims);

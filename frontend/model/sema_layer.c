@@ -94,6 +94,7 @@ static void declare_param(Eval *e, Env *env, const AstStmt *stmt) {
   param->path = intern_printf(e->ctx->names, "%s%s", e->path, stmt->names.at[0].text);
   param->dims = dims, param->lead = e->lead, param->init = init, param->decl = stmt,
   param->span = reader_span(e, stmt->names.at[0].span);
+  eval_is_short(e, param->path, param->span);
   read_attrs(e, &stmt->attrs, param), adapt_param(e, param);
   vec_push(e->arena, e->params, param);
   for (int i = 0; i < dims.n; i++) eval_size(e, dims.at[i]);

@@ -19,6 +19,10 @@ typedef struct AstBlock AstBlock;
 
 /* ---- names, numbers, paths ---- */
 
+/* Longest name, and longest path of a parameter or name in a weights file: the buffers of the
+   runtime hold 256 bytes with what is put around them. */
+enum { NAME_BYTES = 100, PATH_BYTES = 200 };
+
 typedef struct AstName {
   Str text;
   Span span;

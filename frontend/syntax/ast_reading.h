@@ -53,6 +53,7 @@ typedef struct Parse {
   VEC(Token) queue;               /* tokens inserted before the text, from queue.at[queued] on */
   uint32_t queued;
   bool bad;  /* a mistake since the last item */
+  Str long_name; /* the last one that was reported as too long */
   bool deep; /* the item was reported as nested too deeply */
 } Parse;
 
@@ -76,7 +77,9 @@ void shard_report_extern(Parse *p, Span at); /* E0901 */
 void shard_report_unclosed(Parse *p, Span at);
 void shard_report_bad_number(Parse *p, const char *text, size_t n, Span at);
 void shard_report_bad_character(Parse *p, const char *text, size_t n, Span at);
+bool shard_in_settings(const Parse *p, int found);
 void shard_report_bad_string(Parse *p, Span at);
+void shard_report_long_name(Parse *p, Span at);
 
 /* ---- ast_help.c: what to write instead ---- */
 void shard_help_in_bracket(Parse *p, Report *r, Span at, const OpenBracket *bracket, int found,

@@ -118,8 +118,13 @@ static const char *open_name(OpenKind k, bool article) {
   return article ? names[k] : short_names[k];
 }
 
-static const char *line_name(const Parse *p) {
-  if (p->settings && p->braces) return " in a setting";
+/* A brace that the found token itself opened does not count. */
+bool shard_in_settings(const Parse *p, int found) {
+  return p->settings && p->braces > (found == LBRACE);
+}
+
+static const char *line_name(const Parse *p, int found) {
+  if (shard_in_settings(p, found)) return " in a setting";
   switch (p->word) {
   case PARAM: return " in a `param` line";
   case SUB: return " in a `sub` line";
@@ -190,7 +195,7 @@ static void report_on_line(Parse *p, Span at, const OpenBracket *bracket, int to
   const char *wanted = expected_at_end(p, expected, n);
   bool fresh = classes_of(expected, n) & (CLASS_ITEM | CLASS_STMT);
   Report *r = diag_at(p->c->diag, "E0101", at, "expected %s%s, found %s", wanted,
-                      fresh ? "" : line_name(p), found);
+                      fresh ? "" : line_name(p, token), found);
   if (bracket && !token) {
     diag_label(r, "block opened at %s is still open", opened_at(p, bracket, at));
     diag_help(r, "close it with `}`");
@@ -335,4 +340,9 @@ void shard_report_bad_string(Parse *p, Span at) {
   while (end > at.offset + 1 && strchr(" \t\r", source->text[end - 1])) end--;
   diag_help(r, "close it with `\"`");
   diag_edit(r, (Span){at.file, end, 0}, "\"");
+}
+
+void shard_report_long_name(Parse *p, Span at) {
+  Report *r = diag_at(p->c->diag, "E0103", at, "name of %u bytes", at.length);
+  diag_label(r, "at most %d", NAME_BYTES);
 }

@@ -291,6 +291,28 @@ static void missing_lines(Eval *e, const AstItem *weights, const NameMap *lines)
   diag_fact(r, "%s%s", list, n > 5 ? ", .." : "");
 }
 
+static size_t prefix_bytes(const AstItem *weights) {
+  for (uint32_t i = 0; i < weights->block->settings.n; i++) {
+    const AstSetting *setting = weights->block->settings.at[i];
+    if (setting->arrow == ARROW_LEFT || strcmp(setting->path->text, "prefix")) continue;
+    if (setting->values.n && setting->values.at[0].value->kind == VALUE_STRING)
+      return strlen(setting->values.at[0].value->string);
+  }
+  return 0;
+}
+
+/* Beside this the buffers of the runtime hold the numbers of the rounds. */
+static void check_lengths(Eval *e, const AstItem *weights, const AstSetting *line) {
+  size_t prefix = prefix_bytes(weights);
+  for (uint32_t i = 0; i < line->target.n; i++) {
+    const AstValue *value = line->target.at[i].value;
+    if (value->kind != VALUE_STRING || prefix + strlen(value->string) <= PATH_BYTES) continue;
+    Report *r = world_error(e->w, "E0502", value->span, "name of %zu bytes in a weights file",
+                            prefix + strlen(value->string));
+    diag_label(r, "at most %d%s", PATH_BYTES, prefix ? " with the prefix" : "");
+  }
+}
+
 static void check_line(Eval *e, const AstSetting *setting, const Param *param,
                        const AstSetting *before, const NameMap *lines) {
   if (!param) {
@@ -317,6 +339,7 @@ void check_weights(Eval *e, const AstItem *weights) {
     bool again = names_find(lines, 0, setting->path->text, &line);
     check_line(e, setting, known ? e->params.at[param] : NULL,
                again ? weights->block->settings.at[line] : NULL, all);
+    check_lengths(e, weights, setting);
     names_put(lines, 0, setting->path->text, i);
   }
   if (weights->block && !weights->bad && e->w->errors == before) missing_lines(e, weights, lines);
