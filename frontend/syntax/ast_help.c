@@ -367,9 +367,9 @@ static const struct {
     {OUTPUT, "output logits"},
 };
 
-static void help_example(const Parse *p, Report *r) {
+static void help_example(const Parse *p, Report *r, int found) {
   for (size_t i = 0; i < sizeof examples / sizeof *examples; i++)
-    if (examples[i].token == p->word && !(p->settings && p->braces))
+    if (examples[i].token == p->word && !shard_in_settings(p, found))
       diag_help(r, "for example `%s`", examples[i].text);
 }
 
@@ -381,5 +381,5 @@ void shard_help_on_line(Parse *p, Report *r, Span at, int found, const char *con
               help_missing(p, r, at, found, expected, n);
   if (!done && found == IDENT && shard_expects(expected, n, "=") && shard_expects(expected, n, ","))
     done = help_names(p, r, at);
-  if (!done) help_example(p, r);
+  if (!done) help_example(p, r, found);
 }

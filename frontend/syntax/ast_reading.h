@@ -52,9 +52,9 @@ typedef struct Parse {
   uint32_t skip_level, skip_open; /* braces where it ends; brackets that were open at that point */
   VEC(Token) queue;               /* tokens inserted before the text, from queue.at[queued] on */
   uint32_t queued;
-  bool bad;  /* a mistake since the last item */
+  bool bad;      /* a mistake since the last item */
   Str long_name; /* the last one that was reported as too long */
-  bool deep; /* the item was reported as nested too deeply */
+  bool deep;     /* the item was reported as nested too deeply */
 } Parse;
 
 /* ---- lexer.l ---- */

@@ -118,11 +118,13 @@ item: USE STRING                     { $$ = ast_item_use(p, @1, $2, @2); }
       }
     | kind name for_opt sblock
       { $$ = ast_item_block(p, ast_item_new(p, $1, @1, $2), $3, $4); }
+    | MACHINE name sblock
+      { $$ = ast_item_block(p, ast_item_new(p, ITEM_MACHINE, @1, $2), (AstName){0}, $3); }
+    | WEIGHTS name FOR name sblock
+      { $$ = ast_item_block(p, ast_item_new(p, ITEM_WEIGHTS, @1, $2), $4, $5); }
     ;
 kind: TRAIN                          { $$ = ITEM_TRAIN; }
     | PLAN                           { $$ = ITEM_PLAN; }
-    | MACHINE                        { $$ = ITEM_MACHINE; }
-    | WEIGHTS                        { $$ = ITEM_WEIGHTS; }
     ;
 for_opt: %empty                      { $$ = (AstName){0}; }
     | FOR name                       { $$ = $2; }

@@ -61,12 +61,14 @@ def refuses(folder, code, word, **changed):
 
 
 def names_of(path):
-    with open(path, 'rb') as file: return set(json.loads(file.read(struct.unpack('<Q', file.read(8))[0]))) - {'__metadata__'}
+    with open(path, 'rb') as file: head = file.read(struct.unpack('<Q', file.read(8))[0])
+    return set(json.loads(head)) - {'__metadata__'}
 
 
 def works(folder):
     source(folder)
-    with open(f'{folder}/a.bin', 'wb') as file: file.write(b''.join(bytes([i * 7 % 32, 0]) for i in range(400)))
+    data = bytes(byte for i in range(400) for byte in (i * 7 % 32, 0))
+    with open(f'{folder}/a.bin', 'wb') as file: file.write(data)
     for command in ([SHARDC, 'compile', 'm.shard', '-o', 'm'], ['./m', 'train', '--out', 'r', '--steps', '1'],
                     ['./m', 'train', '--out', 'r', '--resume'], ['./m', 'export', '--resume=r', '--out', 'e'],
                     ['./m', 'train', '--out', 'i', '--init', 'e']):
@@ -75,7 +77,8 @@ def works(folder):
             wrong.append(f'{command}: {r.returncode}\n{r.stdout}{r.stderr}')
             return
     want = {'x' * 50 + 't' * 150} | {'x' * 50 + 'f' * 149 + str(i) for i in range(2)}
-    if names_of(f'{folder}/e/model.safetensors') != want: wrong.append(f'exported {names_of(f"{folder}/e/model.safetensors")}')
+    have = names_of(f'{folder}/e/model.safetensors')
+    if have != want: wrong.append(f'exported {have}')
 
 
 with tempfile.TemporaryDirectory() as folder:
