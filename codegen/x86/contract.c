@@ -41,6 +41,7 @@ static void scratch_parts(ChunkLoops *loops) {
   loops->packed_b = tile_elements(emit, i8, emit->scratch, emit_i64(emit, contract->plan.a_bytes));
   loops->sums = tile_elements(emit, i8, loops->packed_b, emit_i64(emit, contract->plan.b_bytes));
   loops->totals = tile_elements(emit, i8, loops->sums, emit_i64(emit, contract->plan.c_bytes));
+  loops->flags = tile_elements(emit, i8, loops->totals, emit_i64(emit, contract->plan.s_bytes));
 }
 
 /* Elements of operand s between steps of the inner k dim. */
@@ -301,7 +302,7 @@ static LLVMValueRef fetch_copied(ChunkLoops *loops, LLVMValueRef panel, LLVMValu
 
 /* Row tile i of the chunk: a slice of the next panel is packed, what comes after it is fetched. */
 static void prepare_prefetch(ChunkLoops *loops, const NextPanel *next, LLVMValueRef i, int vectors,
-                             LLVMValueRef *args) {
+                             LLVMValueRef filled, LLVMValueRef *args) {
   Contract *contract = loops->c;
   Emit *emit = contract->e;
   args[MICRO_PREFETCH] = args[MICRO_SLICE] = args[MICRO_PLACE] = args[MICRO_B];
@@ -317,6 +318,8 @@ static void prepare_prefetch(ChunkLoops *loops, const NextPanel *next, LLVMValue
     args[MICRO_PREFETCH] = slice_source(loops, next, part.to);
   } else {
     LLVMValueRef interleaved = interleaved_steps(loops, next, part, vectors);
+    if (filled)
+      interleaved = LLVMBuildSelect(emit->builder, filled, interleaved, emit_i64(emit, 0), "");
     args[MICRO_SLICE] = slice_source(loops, next, part.from);
     LLVMValueRef row = tile_times(emit, part.from, vectors * contract->plan.lanes);
     args[MICRO_PLACE] = tile_elements(emit, contract->f32, next->dst, row);
@@ -362,8 +365,11 @@ static RowTile row_tile(ChunkLoops *loops, LLVMValueRef tile, LLVMValueRef panel
     x.args[MICRO_BESIDE + i] = i < contract->nbeside
                                    ? tile_out(loops, contract->beside[i], tile, v0, x.at.values)
                                    : x.args[MICRO_OUT];
+  LLVMValueRef filled = contract_tile_filled(loops, tile);
   prepare_prefetch(loops, next, LLVMBuildNSWSub(emit->builder, tile, loops->row.from, ""), vectors,
-                   x.args);
+                   filled, x.args);
+  for (int i = MICRO_LENGTH; filled && i <= MICRO_HALF; i++)
+    x.args[i] = LLVMBuildSelect(emit->builder, filled, x.args[i], emit_i64(emit, 0), "");
   x.args[MICRO_NEXT] = next_tile(loops, tile, x.args[MICRO_A]);
   x.args[MICRO_DIRECT] = is_direct(loops, v0, vectors);
   return x;
@@ -488,6 +494,7 @@ static void panels(ChunkLoops *loops) {
   if (contract->plan.tile[TILE_PACK_A] && !contract->plan.shared)
     contract_pack_a(contract, loops->a_base, loops->packed_a, loops->row.from, loops->row.to,
                     &loops->k);
+  contract_seek_tiles(loops);
   Loop loop = emit_loop(emit, loops->panel.from, loops->panel.to, 1, 0, NULL);
   LLVMValueRef wide = contract_is_wide(contract, loop.i),
                count = LLVMBuildNSWSub(emit->builder, loops->panel.to, loops->panel.from, "");
@@ -544,6 +551,7 @@ static void k_blocks(ChunkLoops *loops) {
   LLVMValueRef blocks = emit_i64(emit, tile[TILE_K_OUTER] * tile[TILE_K_INNER]);
   Loop loop = emit_loop(emit, emit_i64(emit, 0), blocks, 1, 0, NULL);
   contract_enter_block(loops, loop.i);
+  contract_seek_steps(loops);
   panels(loops);
   emit_loop_end(emit, &loop);
 }

@@ -36,7 +36,9 @@ typedef struct Contract {
   uint32_t beside[BESIDE]; /* others with the same layout, so that a tile's rows can be fetched */
   int nbeside;
   LLVMValueRef micro[2][2], pack_a, pack_b[2], pack_across,
-      sums[2]; /* functions made so far: [one row more][one vector more] */
+      sums[2], /* functions made so far: [one row more][one vector more] */
+      seek;    /* contract_skip.c */
+  LLVMTypeRef seek_type;
 } Contract;
 
 /* One block of k: outer indexes from o0 to o1 in flat order, for each of them `length` steps of the
@@ -126,6 +128,8 @@ void contract_amx_end(Contract *c);
 LLVMValueRef contract_operand(Contract *c, ProductSide s, LLVMValueRef address, int n,
                               LLVMValueRef mask, bool half);
 LLVMValueRef contract_run(Contract *c, ProductSide s, LLVMValueRef address, int n);
+/* n neighbours in memory as f32 */
+LLVMValueRef contract_load(Contract *c, Elem elem, LLVMValueRef address, int n, LLVMValueRef mask);
 LLVMValueRef contract_multiply(Contract *c, LLVMValueRef a, LLVMValueRef b, LLVMValueRef sum);
 
 /* b's panel of vectors v0 .. v0 + vectors - 1 at k block x, from src, into dst[k][vectors * lanes];

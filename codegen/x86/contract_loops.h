@@ -14,6 +14,7 @@ typedef struct ChunkLoops { /* the position of the loops of a chunk */
   LLVMValueRef turn;                           /* number of the panel in the chunk's order */
   LLVMValueRef packed_a, packed_b, sums;       /* scratch */
   LLVMValueRef totals;                         /* of b's panels over k (contract_sums.c) */
+  LLVMValueRef flags;                          /* of row tiles: i64s (contract_skip.c) */
 } ChunkLoops;
 
 /* Goes to block `turn` of k. */
@@ -26,5 +27,15 @@ LLVMValueRef contract_panel_first(Contract *c, LLVMValueRef p);
 
 /* Packs for all chunks, in a phase of its own. */
 void contract_share(Contract *c);
+
+/* ---- zeros (contract_skip.c): nothing where the kernel does not skip them ---- */
+bool contract_skips_tiles(const Contract *c);
+bool contract_skips_steps(const Contract *c);
+/* Looks which row tiles of the chunk are not all zero in the present block of k. */
+void contract_seek_tiles(ChunkLoops *loops);
+/* i1, after it; NULL: the kernel skips none */
+LLVMValueRef contract_tile_filled(ChunkLoops *loops, LLVMValueRef tile);
+/* Ends the present block of k at the last step that is not zero. */
+void contract_seek_steps(ChunkLoops *loops);
 
 #endif

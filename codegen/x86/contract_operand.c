@@ -36,8 +36,8 @@ static LLVMValueRef load(Contract *contract, Elem elem, LLVMValueRef address, in
 }
 
 /* .. as f32 that is rounded to the product's type */
-static LLVMValueRef load_f32(Contract *contract, Elem elem, LLVMValueRef address, int n,
-                             LLVMValueRef mask) {
+LLVMValueRef contract_load(Contract *contract, Elem elem, LLVMValueRef address, int n,
+                           LLVMValueRef mask) {
   LLVMValueRef x = expr_from_memory(contract->e, elem, load(contract, elem, address, n, mask));
   x = expr_convert(contract->e, x, elem, ELEM_f32);
   return elem == contract->product.compute
@@ -96,7 +96,7 @@ static LLVMValueRef round_joined(Contract *contract, LLVMValueRef low, LLVMValue
 LLVMValueRef contract_operand(Contract *contract, ProductSide side, LLVMValueRef address, int n,
                               LLVMValueRef mask, bool half) {
   Elem elem = elem_of(contract, side);
-  if (!contract->pairs) return load_f32(contract, elem, address, n, mask);
+  if (!contract->pairs) return contract_load(contract, elem, address, n, mask);
   LLVMValueRef next =
       tile_elements(contract->e, contract_memory(contract->e, elem), address,
                     emit_i64(contract->e, contract_inner_stride(&contract->product.k, side)));
@@ -110,7 +110,7 @@ LLVMValueRef contract_operand(Contract *contract, ProductSide side, LLVMValueRef
 LLVMValueRef contract_run(Contract *contract, ProductSide side, LLVMValueRef address, int n) {
   Elem elem = elem_of(contract, side);
   LLVMTypeRef words = several(contract->f32, n);
-  if (!contract->pairs) return load_f32(contract, elem, address, n, NULL);
+  if (!contract->pairs) return contract_load(contract, elem, address, n, NULL);
   if (rounds_two(contract, elem, n)) {
     LLVMValueRef next =
         tile_elements(contract->e, contract->f32, address, emit_i64(contract->e, n));

@@ -8,6 +8,7 @@
    by a running sum, and all tokens that chose the expert in earlier rounds. A scatter writes each
    token's number to its place; places beyond the last drop out, empty ones keep 0, so `number + 1`
    is written and 1 is subtracted: -1 is empty. */
+#include "build.h"
 #include "lower_emit.h"
 #include "sema.h"
 #include <math.h>
@@ -190,6 +191,16 @@ static bool route_operands(Eval *e, const Call *call, const Dims *cut) {
   return false;
 }
 
+/* Products over these dims skip empty places (ir/attrs.def: skips). At most k * S of R * Slot places
+   have a token. */
+static void tell_places(Eval *e, const Dims *cut, Str slot, int k) {
+  if (!e->build) return;
+  Module *m = e->build->m;
+  int64_t tokens = eval_size(e, cut->at[0]), places = eval_size(e, slot);
+  module_set(m, arena_printf(m->arena, "made.places.%s", slot), "%lld/%lld",
+             (long long)(k * tokens), (long long)(eval_size(e, cut->at[1]) * places));
+}
+
 Val op_route(Eval *e, const Builtin *builtin, const Call *call) {
   (void)builtin;
   const AxisGroup *slots = &call->groups.at[0], *routes = &call->groups.at[1];
@@ -201,6 +212,7 @@ Val op_route(Eval *e, const Builtin *builtin, const Call *call) {
   const Val *by = call->arg[2].kind == VAL_ABSENT ? &call->arg[0] : &call->arg[2];
   Choosing choosing = choosing_of(e, by, cut.at[1], cut.at[0]);
   Val place = places(&choosing, k), at = tokens_at(&choosing, &place, slots);
+  tell_places(e, &cut, slots->to.at[0], k);
   Val *items = ARENA_ARRAY(e->arena, Val, 2);
   Val gates = renamed(e, &call->arg[0], routes);
   items[0] = renamed(e, &at, routes);

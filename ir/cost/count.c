@@ -3,7 +3,8 @@
    A contraction is two operations per term; attention is two contractions forward and five
    backward, over the keys that its mask admits to each query by their positions (mask_density.h):
    neither the few more that blocks of kernels compute, nor fewer where data decides. Where ranks
-   differ, the one with the most counts. Every other
+   differ, the one with the most counts. Processors skip the empty places of experts: of products
+   over places the share that k choices of every token can fill counts. Every other
    float op is one operation per element of its result or, for reductions, of its operand.
 
    Bytes are the operands and results of each kernel, and of each op that computes outside of
@@ -16,6 +17,8 @@
 #include "ir/mask/mask_density.h"
 #include "ir/bytes.h"
 #include "ir/mask/lists.h"
+#include <stdlib.h>
+#include <string.h>
 
 static double elements(const Fn *f, ValueId v) { return (double)type_count(value_type(f, v)); }
 
@@ -30,6 +33,19 @@ static double terms(const Fn *f, ValueId a, ValueId b) {
   for (int i = 0; i < y->rank; i++)
     if (type_find(x, y->axis[i].dim) < 0) n *= (double)y->axis[i].size;
   return n;
+}
+
+/* Setting made.places.SLOT: filled / all. */
+static double filled_share(const Module *m, const Fn *f, const Op *o) {
+  const Type *t = value_type(f, o->in[0]);
+  for (int i = 0; i < t->rank && !module_on_gpu(m); i++) {
+    const char *key = arena_printf(m->arena, "made.places.%s", t->axis[i].dim);
+    Str text = module_setting(m, key, NULL);
+    const char *all = text ? strchr(text, '/') : NULL;
+    double share = all ? strtod(text, NULL) / strtod(all + 1, NULL) : 1;
+    if (share < 1) return share;
+  }
+  return 1;
 }
 
 /* Scores of all queries and keys count as `all`. */
@@ -52,7 +68,7 @@ static double attention_flop(const Module *m, const Fn *f, const Op *o) {
 
 static double op_flop(const Module *m, const Fn *f, const Op *o) {
   switch (op_family(o->code)) {
-  case FAMILY_CONTRACT: return 2 * terms(f, o->in[0], o->in[1]);
+  case FAMILY_CONTRACT: return 2 * terms(f, o->in[0], o->in[1]) * filled_share(m, f, o);
   case FAMILY_ATTENTION: return attention_flop(m, f, o);
   case FAMILY_REDUCE:
   case FAMILY_SCAN:

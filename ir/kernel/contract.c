@@ -15,7 +15,7 @@ static CpuPlan plan(const CpuCut *cut) {
   bool packs = q.pack_chunks > 0;
   return (CpuPlan){.phases = 1 + packs,
                    .chunks = {packs ? q.pack_chunks : q.chunks, q.chunks},
-                   .scratch = q.a_bytes + q.b_bytes + q.c_bytes + q.s_bytes,
+                   .scratch = q.a_bytes + q.b_bytes + q.c_bytes + q.s_bytes + q.e_bytes,
                    .workspace = q.w_bytes};
 }
 

@@ -152,7 +152,10 @@ static bool join_one(Product *product, const Fn *fn, ProductDims *dims) {
   for (int i = 0; i < dims->count; i++)
     for (int j = 0; j < dims->count; j++) {
       ProductDim *outer = &dims->dim[i], *inner = &dims->dim[j];
-      if (i == j || !nest_joins(fn, outer->dim, inner->dim, inner->size)) continue;
+      bool place = product->place && (outer->dim == product->place || inner->dim == product->place);
+      if (i == j || (place && dims == &product->k) ||
+          !nest_joins(fn, outer->dim, inner->dim, inner->size))
+        continue;
       inner->size *= outer->size;
       drop(product, dims, i);
       return true;
@@ -193,7 +196,7 @@ static bool wants_swap(const Product *product, int lanes) {
 }
 
 Product product_of(const Fn *kernel, int lanes) {
-  Product product = {.dot = find_dot(kernel)};
+  Product product = {.dot = find_dot(kernel), .place = attr_str(&kernel->attrs, ATTR_skips, NULL)};
   const Op *dot = &kernel->ops.at[product.dot];
   product.value = dot->out;
   ValueId value = source_of(kernel, dot->in[0]), b = source_of(kernel, dot->in[1]);
@@ -212,6 +215,8 @@ Product product_of(const Fn *kernel, int lanes) {
   if (product.n.count) move_last(&product.n, best_lane(&product.n, lanes));
   if (product.m.count) move_last(&product.m, best_inner(&product.m, row_score));
   if (product.k.count) move_last(&product.k, best_inner(&product.k, k_score));
+  for (int i = 0; product.place && i < product.k.count; i++)
+    if (product.k.dim[i].dim == product.place) move_last(&product.k, i);
   count(&product.batch), count(&product.m), count(&product.n), count(&product.k);
   return product;
 }
@@ -317,6 +322,7 @@ ProductPlan product_plan(const Product *product, int lanes, const int64_t tile[T
   if (product_sliced(product, tile)) plan.b_bytes *= 2;
   if (product->sum != NO_VALUE)
     plan.s_bytes = round_up(plan.panels_max * tile[TILE_VECTORS] * lanes * 4, CACHE_LINE);
+  if (product->place) plan.e_bytes = round_up(plan.tiles_max * 8, CACHE_LINE);
   bool two = tile[TILE_DEPTH] == DEPTH_AMX; /* one may wait for its epilogue */
   plan.c_bytes =
       round_up(partial ? plan.tiles_max * plan.panels_max * block : block << two, CACHE_LINE);

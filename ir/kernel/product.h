@@ -32,6 +32,7 @@ typedef struct Product {
   Elem elem_a, elem_b;   /* in memory */
   Elem compute;          /* of the factors: what is in memory may be cast to it on the way in */
   ProductDims batch, m, n, k;
+  Str place; /* attribute `skips`: a dim of which many rows are zeros; NULL: none */
   int nzero;
   Str zero[MAX_RANK * 2]; /* dims that stay at index 0: of size 1, or run through by an inner
                              neighbour (ir/kernel/nest.h) */
@@ -82,7 +83,8 @@ typedef struct ProductPlan {
   int64_t tiles_max, panels_max;    /* longest block of each */
   int64_t a_bytes, b_bytes,
       c_bytes, /* scratch: packed a of a row block, one panel of b, tiles of partial results */
-      s_bytes; /* sums of the panels of a chunk */
+      s_bytes, /* sums of the panels of a chunk */
+      e_bytes; /* if it skips: which row tiles of a chunk are not empty */
   bool rows_a, shared, shared_b; /* what TILE_PACK_A and TILE_PACK_B say */
   int64_t groups, groups_b;      /* if shared: chunks of tiles, or of steps or panels of b, that are
                                     copied together, of each batch and block of k */

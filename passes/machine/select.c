@@ -9,6 +9,20 @@
 #include "ir/kernel/kernel_key.h"
 #include "passes/tune/tune.h"
 
+/* Products over places of experts (frontend: `route`): processors skip rows that are zero. */
+static void mark_places(Module *m, Fn *k) {
+  if (m->target.device == DEVICE_GPU || strcmp(attr_str(&k->attrs, ATTR_family, ""), "contract"))
+    return;
+  EACH_OP (k, op) {
+    if (op->code != OP_dot) continue;
+    const Type *t = value_type(k, op->in[0]);
+    for (int i = 0; i < t->rank; i++)
+      if (module_setting(m, arena_printf(m->arena, "made.places.%s", t->axis[i].dim), NULL))
+        attr_set_str(m, &k->attrs, ATTR_skips, t->axis[i].dim);
+    return;
+  }
+}
+
 static bool has_records(const Module *m) {
   for (uint32_t i = 0; i < m->settings.n; i++)
     if (!strncmp(m->settings.at[i].key, "tune.", 5)) return true;
@@ -91,6 +105,7 @@ void pass_select(Module *m) {
     Fn *k = m->fns.at[i];
     if (k->kind != FN_KERNEL) continue;
     Module *made = module_for_kernel(m, k);
+    mark_places(made, k);
     if (!tune_by_record(made, k) && !tune_by_rule(made, k)) return;
     if (diag_errors(m->ctx->diag)) return; /* no cut fits it */
     must(attr_get(&k->attrs, ATTR_tile) && attr_get(&k->attrs, ATTR_chunks),

@@ -44,12 +44,22 @@ static void choose_tile(const Product *product, const KernelLimits *limits, int6
 
 enum { K_BLOCK = 768, K_MATRIX = 24 }; /* steps */
 
+static bool sums_places(const Product *product) {
+  return product->place && product->k.count &&
+         product->k.dim[product->k.count - 1].dim == product->place;
+}
+
 static void choose_k(const Product *product, int64_t *tile) {
   bool matrix = tile[TILE_DEPTH] == DEPTH_AMX;
   int64_t block = matrix ? K_MATRIX : K_BLOCK;
   int64_t steps = ceil_div(product->k.inner, tile[TILE_DEPTH]), k = product->k.outer * steps;
   tile[TILE_K_OUTER] = tile[TILE_K_INNER] = 1;
   int64_t most = matrix ? block * 3 / 2 : block * 4 / 3; /* two panels of vectors are kept */
+  if (sums_places(product) && !matrix) { /* a block ends where the places of a sequence are empty */
+    tile[TILE_K_OUTER] = product->k.outer;
+    if (product->k.outer > 1) tile[TILE_K_INNER] = ceil_div(steps, most);
+    return;
+  }
   if (k <= most) return;
   if (steps <= block * 3 / 2 && product->k.outer > 1)
     tile[TILE_K_OUTER] = min_i64(product->k.outer, ceil_div(k, block));
@@ -324,7 +334,7 @@ void contract_apply(Module *m, Fn *k, const Cut *cut) {
   attr_set_ints(m, &k->attrs, ATTR_chunks, 1 + before, chunks + !before);
   if (before) attr_set_int(m, &k->attrs, ATTR_workspace, plan.w_bytes);
   attr_set_int(m, &k->attrs, ATTR_scratch,
-               plan.a_bytes + plan.b_bytes + plan.c_bytes + plan.s_bytes);
+               plan.a_bytes + plan.b_bytes + plan.c_bytes + plan.s_bytes + plan.e_bytes);
 }
 
 static void tune_contract(Module *m, Fn *k) {

@@ -104,8 +104,35 @@ def sent_once():
         check(large == ['all_to_all'] * 2, f'{body}: {large}')
 
 
+def losses(file, *args):
+    exe = file.replace('.ir', '')
+    run(SHARDC, 'compile', file, '-o', exe, '--workers', '2', '-q', *args, cwd=folder)
+    out, _ = run(exe, 'train', '--run', exe + '.run', cwd=folder)
+    return [float(x) for x in re.findall(r'^done.*loss (\S+)', out, re.M)]
+
+
+def skipped():
+    """Empty places are skipped, and nothing else: without the setting all of them are computed."""
+    row = {**{name: list(values)[0] for name, values in CHOICES.items()}, 'own': 0, 'data': 1}
+    for n, (slot, precision, sizes, args) in enumerate([
+            ('Seq', 'f32', ['Mlp=40', 'Seq=60'], []), ('Seq', 'bf16', ['Seq=60', 'Mlp=33'], []),
+            ('Seq / 3', 'f32', ['Seq=63', 'Embed=18'], ['--target', 'x86_64_v3']),
+            ('Seq', 'f32', ['Batch=70'], []), ('Seq', 'f32', ['Batch=1', 'Seq=300'], [])]):
+        file = f'{folder}/s{n}'
+        text = text_of({**row, 'slot': slot, 'k': 2, 'ep': 1, 'pipe': 1, 'tensor': 1, 'micro': 1})
+        open(file + '.shard', 'w').write(text.replace('  micro 1', f'  precision {precision}'))
+        sizes = [x for size in sizes for x in ('-D', size)]
+        ir, _ = run(SHARDC, 'dump', file + '.shard', '--plan', 'p', *sizes, cwd=folder)
+        check('set made.places.Slot' in ir, 'no setting')
+        for name, lines in ('skip', ir), ('all', re.sub(r'set made.places.*\n', '', ir)):
+            open(f'{file}.{name}.ir', 'w').write(lines)
+        some, every = losses(f'{file}.skip.ir', *args), losses(f'{file}.all.ir', *args)
+        check(some and abs(some[0] - every[0]) < 2e-3, f'{slot} {precision} {sizes}: {some} {every}')
+
+
 sent_once()
 tokens()
+skipped()
 done, refused = 0, 0
 rows, left = greedy(CHOICES, random.Random(7), ROWS, fits)
 for n, row in enumerate(rows):
