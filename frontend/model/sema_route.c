@@ -191,8 +191,8 @@ static bool route_operands(Eval *e, const Call *call, const Dims *cut) {
   return false;
 }
 
-/* Products over these dims skip empty places (ir/attrs.def: skips). At most k * S of R * Slot places
-   have a token. */
+/* Products over these dims skip empty places (ir/attrs.def: skips): at most k * S of R * Slot have
+   a token. */
 static void tell_places(Eval *e, const Dims *cut, Str slot, int k) {
   if (!e->build) return;
   Module *m = e->build->m;

@@ -107,7 +107,7 @@ def sent_once():
 def losses(file, *args):
     exe = file.replace('.ir', '')
     run(SHARDC, 'compile', file, '-o', exe, '--workers', '2', '-q', *args, cwd=folder)
-    out, _ = run(exe, 'train', '--run', exe + '.run', cwd=folder)
+    out, _ = run(exe, 'train', '--out', exe + '.run', cwd=folder)
     return [float(x) for x in re.findall(r'^done.*loss (\S+)', out, re.M)]
 
 
