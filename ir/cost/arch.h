@@ -15,11 +15,19 @@ typedef struct Arch {
   double apart;                    /* how often bytes of other kernels than these are moved: 1, if
                                       programs fuse as much as those of this compiler */
   double scores;                   /* bytes moved for each score of attention; 0: none are stored */
+  double pack, unpack;             /* bytes moved in addition for each number whose sign a kernel
+                                      packs, unpacks: 0, if that is done in the kernel */
   double launch;                   /* seconds from one kernel to the next */
   double intra_share, inter_share; /* share of the links of a long message */
   double out;                      /* bytes per second to other nodes for each GPU; 0: no limit */
   double rail; /* .. of a ring that reduces, scatters or gathers: one network card; 0: no limit */
-  double pcie_share, dram_share;  /* with all GPUs of a node at once */
+  double pcie_share, dram_share;
+  int on_switch; /* GPUs that share the PCIe link of a switch; 0: each has its own */
+  /* With gradients on the host a step does one thing after the other: the kernels' stream copies
+     gradients of each micro-batch, and adds them on the GPU to the sum so far, which it copies from
+     the host; the last ones are f32. The host takes their norm and scales them, updates, and copies
+     parameters meanwhile. */
+  bool offload_in_turn;
   double hop_inside, hop_between; /* seconds of a hop of a message, in a node and between nodes */
   double error, error_of_ranks;   /* expected, of the forecast of a step of one rank, of several */
   const char *checked, *checked_of_ranks; /* by what: words; of several ranks: NULL, the same */

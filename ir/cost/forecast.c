@@ -3,6 +3,7 @@
    kernel_time.c takes their share by the shape. The line `reached` of the block has precedence over
    the shares of the arch. */
 #include "forecast.h"
+#include "ir/support/num.h"
 #include "ir/plan/module_settings.h"
 #include "ir/shape/placement.h"
 #include <string.h>
@@ -75,6 +76,7 @@ static const Arch *shares_of(Forecast *forecast, const Module *m) {
   double inter = measured(forecast, m, "machine.reached.inter", machine->inter, 0);
   if (inter > 0) own->inter_share = inter, own->out = own->rail = 0;
   own->pcie_share = measured(forecast, m, "machine.reached.pcie", machine->pcie, own->pcie_share);
+  if (module_amount(m, "machine.reached.pcie") > 0) own->on_switch = 0; /* of each, with all */
   own->dram_share =
       measured(forecast, m, "machine.reached.dram", ranks * machine->dram, own->dram_share);
   return own;
@@ -87,6 +89,7 @@ static void reach(Machine *machine, const Arch *arch) {
   machine->intra *= arch->intra_share, machine->inter *= arch->inter_share;
   if (out > 0 && out < machine->inter) machine->inter = out;
   machine->between *= arch->intra_share;
+  if (arch->on_switch > 1) machine->pcie /= (double)min_i64(machine->in_node, arch->on_switch);
   machine->pcie *= arch->pcie_share, machine->dram *= arch->dram_share;
   if (machine->latency <= 0) machine->latency = arch->hop_between;
 }

@@ -8,7 +8,8 @@
    ends of a tile (first loads, results) take as long as `ramp` terms. Attention has one share of
    the peak for the scores that its mask admits, and ends of its blocks of queries. Bytes move at
    the share of hbm that kernels reach, concurrently with the arithmetic. Programs that fuse less
-   (`apart`) move those of other kernels more often, and store scores. */
+   (`apart`) move those of other kernels more often, store scores, and work on signs in passes over
+   all numbers. */
 #include "kernel_time.h"
 #include "count.h"
 #include "ir/schedule/flight.h"
@@ -98,6 +99,17 @@ KernelWork kernel_work(const Module *m, const Arch *reach, const Fn *kernel) {
   return (KernelWork){PART_PRODUCTS, ir_op_flop(m, kernel, anchor) * stretch(reach, &sizes)};
 }
 
+/* Bytes that programs move in addition around kernels that pack or unpack signs. */
+static double signs_moved(const Arch *reach, const Fn *f) {
+  double bytes = 0;
+  EACH_OP (f, o) {
+    if (o->code == OP_pack_bits) bytes += reach->pack * (double)type_count(value_type(f, o->in[0]));
+    if (o->code == OP_unpack_bits)
+      bytes += reach->unpack * (double)type_count(value_type(f, o->out));
+  }
+  return bytes;
+}
+
 static KernelTime reached(const Module *m, const Machine *machine, const Fn *f,
                           const IrCount *count) {
   const Arch *reach = machine->reach;
@@ -105,7 +117,7 @@ static KernelTime reached(const Module *m, const Machine *machine, const Fn *f,
   double bytes = count->bytes / machine->hbm;
   KernelTime time = {.part = {[PART_LAUNCH] = reach->launch}};
   if (work.part == PART_MEMORY) {
-    time.part[PART_MEMORY] = bytes * reach->apart;
+    time.part[PART_MEMORY] = bytes * reach->apart + signs_moved(reach, f) / machine->hbm;
     return time;
   }
   bool attention = work.part == PART_ATTENTION;

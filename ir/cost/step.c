@@ -1,5 +1,7 @@
 /* The step of a plan (step.h): reads the programs of its classes. Must not: print. */
 #include "step.h"
+#include "ir/loop.h"
+#include "ir/plan/module_settings.h"
 #include "ir/cost/count.h"
 #include "ir/plan/stage_class.h"
 #include <string.h>
@@ -142,6 +144,23 @@ static double bubble_of(const PlanStep *step, const Machine *machine, Module *co
   return step->flop > 0 ? kernel_sum(&step->kernels) * step->waited / step->flop : 0;
 }
 
+/* Seconds for which kernels wait, where programs offload in turn (Arch.offload_in_turn). */
+static double waits_in_turn(const Module *m, const Machine *machine, const Fn *entry) {
+  enum { NORM_AND_SCALE = 12 }; /* bytes of each f32 number that the host reads, and writes again */
+  Moves moves = entry_moves(entry);
+  double parts = 1, in_parts = moves.down, updated = ir_count_on_host(m, entry).bytes;
+  EACH_OP (entry, o) {
+    double down = o->code == OP_loop && loop_is_micro(o) ? entry_moves(o->callee).down : 0;
+    if (down <= 0) continue;
+    parts = (double)attr_int(&o->attrs, ATTR_trip, 1), in_parts = parts * down;
+    updated -= parts * ir_count_on_host(m, o->callee).bytes;
+  }
+  double numbers = in_parts / parts / (strcmp(plan_precision(m), "f32") ? 2 : 4),
+         update = updated / machine->dram, up = moves.up / machine->pcie;
+  return 2 * in_parts / machine->pcie + NORM_AND_SCALE * numbers / machine->dram +
+         (update > up ? update : up);
+}
+
 static PlanStep step_of(const Machine *machine, Module *const *programs, uint32_t n,
                         const Fn *entry, uint32_t at) {
   PlanStep step = {0};
@@ -163,6 +182,11 @@ static PlanStep step_of(const Machine *machine, Module *const *programs, uint32_
       plan_time(m, machine, &step.traffic, &moves, &on_host, step.time.compute, step.time.memory);
   step.lanes = plan_lanes(m, machine, entry);
   lanes_hide(&step.lanes, m, &step.time);
+  bool in_turn = machine->reach && machine->reach->offload_in_turn && machine->pcie > 0 &&
+                 machine->dram > 0 && plan_offloads_any(m, OFFLOAD_GRADS);
+  if (step.time.total <= 0 || !in_turn) return step;
+  step.time.total -= step.time.away, step.time.away = waits_in_turn(m, machine, entry);
+  step.time.total += step.time.away;
   return step;
 }
 

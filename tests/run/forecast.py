@@ -83,6 +83,19 @@ try:
     one, other, alien = (plan('zero 2', target=t)[0].get('forecast') for t in ('sm_90', 'sm_90a', 'x86_64_v3'))
     check(other['arch'] == 'sm_90a' and other['seconds']['products'] < one['seconds']['products'], f'{one} {other}')
     check(plan('zero 2', target='sm_80')[0]['forecast']['arch'] == 'sm_90' and not alien, f'{alien}')
+    # sm_70, a program of its time: an offloaded step in turn, a PCIe link that two GPUs share
+    MODEL = MODEL.replace('precision bf16', 'precision f16')
+    v100 = dict(node='f16 = 125TFLOPS hbm = 900GB/s', arch='sm_70')
+    PLANS['alone'] = ('data = 1', 'offload optimizer, grads -> host')
+    PLANS['pair'] = ('data = 2', 'place Batch -> data\nzero 2 over data\noffload optimizer, grads -> host')
+    for name, ranks, link in ('alone', 1, 12e9), ('pair', 2, 6e9):
+        j = plan(name, **v100)[0]
+        moved = j['classes'][0]['moved_per_step']
+        parts_of_step, host = 64 // 4 // ranks, j['forecast']['seconds']['host']
+        one = 2 * moved['down'] / link                               # each micro-batch down and up, the last one in f32
+        rest = host - one - moved['down'] / parts_of_step * 6 / (100e9 / ranks)
+        most = 36 * moved['down'] / 2 / parts_of_step / (100e9 / ranks) + moved['up'] / link
+        check(moved['up'] / link <= rest * 1.001 and rest < most, f'{name}: {host} s: copies {one}, update {rest}')
     # refused at the word
     for word, value in ('memory', '3TB/s'), ('intra', '201GB/s'), ('inter', '51GB/s'), ('dram', '101GB/s'), \
             ('launch', '0us'), ('products', '0TFLOPS'):
