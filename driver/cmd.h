@@ -126,11 +126,16 @@ Exit cli_report(Cli *o,
                 Exit otherwise); /* prints the diagnostics; EXIT_INPUT if there are errors, or
                                         EXIT_ENVIRONMENT */
 
+/* cmd_check.c: all that `check` says of a file, without its lines on models and plans */
+void check_beyond(Cli *o, const char *path);
+
 /* data/data_check.c: E1401, E1404 */
 struct CheckResult;
 void check_data_files(Cli *o, const struct CheckResult *result);
 
-/* cmd_explain.c: its tables */
+/* cmd_explain.c: its tables, and texts of them; false: nothing was written */
+bool explain_operator(FILE *out, Ctx *c, const char *name);
+bool explain_setting(FILE *out, const char *word);
 typedef struct Explanation {
   const char *code, *title, *cause, *example, *repair;
 } Explanation;

@@ -98,6 +98,13 @@ static Fits *judge_plans(Cli *o, const char *path, const CheckResult *result) {
   return fits;
 }
 
+void check_beyond(Cli *o, const char *path) {
+  CheckResult result = {0};
+  if (!check_program(o->c, path, &result)) return;
+  if (!diag_errors(o->c->diag)) check_data_files(o, &result);
+  judge_plans(o, path, &result);
+}
+
 static Exit check_shard(Cli *o, const char *path, Sheet *sheet) {
   CheckResult result = {0};
   if (!check_program(o->c, path, &result)) return EXIT_ENVIRONMENT;

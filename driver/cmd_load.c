@@ -45,7 +45,7 @@ Cli cli_again(const Cli *o) {
   Cli one = *o;
   one.c = ctx_new();
   one.c->input = o->c->input, one.c->input_length = o->c->input_length;
-  one.c->input_path = o->c->input_path;
+  one.c->input_path = o->c->input_path, one.c->open = o->c->open;
   return one;
 }
 

@@ -46,6 +46,7 @@ static Eval *walk(World *w, const Choice *choice) {
   if (choice->train && sound(w, choice->train->item))
     e->adapters = read_lora(w->ctx, choice->train->item);
   sizes_compute(e->sizes);
+  watch_sizes(e, choice->model->name);
   if (!choice->base->bad) eval_model(e, choice->base);
   return w->errors == before && !has_bad(w) ? e : NULL;
 }
@@ -308,7 +309,8 @@ bool check_program(Ctx *c, const char *path, CheckResult *out) {
   World *w = world_load(c, path);
   uint32_t at = 0;
   if (!w) return false;
-  w->checking = true;
+  w->checking = true, w->watch = out ? out->watch : NULL;
+  if (out) out->world = w;
   check_settings(w);
   check_numbers(w);
   check_grads(w);

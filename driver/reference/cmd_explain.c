@@ -35,12 +35,12 @@ const RuntimeError *runtime_error_table(uint32_t *n) {
 enum { WIDTH = 90 };
 
 /* Text in lines of at most WIDTH columns. */
-static void put_wrapped(const char *text) {
+static void put_wrapped(FILE *out, const char *text) {
   for (size_t n = strlen(text); n;) {
     size_t take = n < WIDTH ? n : WIDTH;
     while (take < n && take && text[take] != ' ') take--;
     if (!take) take = strcspn(text, " ");
-    printf("%.*s\n", (int)take, text);
+    fprintf(out, "%.*s\n", (int)take, text);
     text += take, n -= take;
     if (*text == ' ') text++, n--;
   }
@@ -65,9 +65,9 @@ static bool explain_code(const char *what) {
     const Explanation *explanation = &explanations[i];
     if (strcmp(explanation->code, what)) continue;
     printf("%s: %s\n\n", what, explanation->title);
-    put_wrapped(explanation->cause);
+    put_wrapped(stdout, explanation->cause);
     printf("\nExample:\n  %s\n\n", explanation->example);
-    put_wrapped(explanation->repair);
+    put_wrapped(stdout, explanation->repair);
     return true;
   }
   return explain_runtime(what);
@@ -94,39 +94,39 @@ static bool explain_ir_op(const char *name) {
   OpCode code;
   if (!op_find(name, &code)) return false;
   printf("op %s of the IR (%s)\n\n", name, families[op_family(code)]);
-  put_wrapped(op_meaning(code));
+  put_wrapped(stdout, op_meaning(code));
   if (op_flags(code) & NODIFF) puts("\nNo gradient flows through it.");
   return true;
 }
 
 /* The library's own text of what it declares under this name. */
-static void show_definition(Ctx *c, const char *name) {
+static void show_definition(FILE *out, Ctx *c, const char *name) {
   size_t n;
   const char *text = std_shard_text(&n);
   AstFile *std = ast_parse(c, "std.shard", text, n);
   for (uint32_t i = 0; i < std->items.n; i++) {
     const AstItem *item = std->items.at[i];
     if (!strcmp(item->name.text, name))
-      printf("\nDefinition in std.shard:\n\n%s\n", span_text(c, item->span));
+      fprintf(out, "\nDefinition in std.shard:\n\n%s\n", span_text(c, item->span));
   }
 }
 
-static bool explain_operator(Ctx *c, const char *name) {
+bool explain_operator(FILE *out, Ctx *c, const char *name) {
   uint32_t n, found = 0;
   const Operator *operator= operator_table(&n);
   for (uint32_t i = 0; i < n; i++) {
     if (strcmp(operator[i].name, name)) continue;
-    printf("%s%s\n\n", found++ ? "\n" : "", operator[i].form);
-    put_wrapped(operator[i].meaning);
-    if (*operator[i].gradient) printf("\nGradient: %s.\n", operator[i].gradient);
+    fprintf(out, "%s%s\n\n", found++ ? "\n" : "", operator[i].form);
+    put_wrapped(out, operator[i].meaning);
+    if (*operator[i].gradient) fprintf(out, "\nGradient: %s.\n", operator[i].gradient);
   }
-  if (found) show_definition(c, name);
+  if (found) show_definition(out, c, name);
   return found;
 }
 
 static bool explain_op(Ctx *c, const char *name) {
   OpCode code;
-  bool found = explain_operator(c, name);
+  bool found = explain_operator(stdout, c, name);
   if (found && op_find(name, &code)) putchar('\n');
   return explain_ir_op(name) || found;
 }
@@ -137,40 +137,40 @@ static bool explain_pass(const char *name) {
   for (uint32_t i = 0; i < n; i++) {
     if (strcmp(pass[i].name, name)) continue;
     printf("pass %s (%u of %u)%s\n\n", name, i + 1, n, pass[i].run ? "" : ", not built yet");
-    put_wrapped(pass[i].help);
+    put_wrapped(stdout, pass[i].help);
     return true;
   }
   return false;
 }
 
-static void explain_line(const SettingRow *r) {
-  printf("%s: %s", ast_item_word(r->block), r->word);
-  if (r->type != TYPE_NOTHING) printf(" %s", r->type == TYPE_WORD ? "NAME" : "VALUE");
-  printf("\n  %s\n", r->help);
+static void explain_line(FILE *out, const SettingRow *r) {
+  fprintf(out, "%s: %s", ast_item_word(r->block), r->word);
+  if (r->type != TYPE_NOTHING) fprintf(out, " %s", r->type == TYPE_WORD ? "NAME" : "VALUE");
+  fprintf(out, "\n  %s\n", r->help);
   if (r->type != TYPE_NOTHING && r->type != TYPE_WORD)
-    printf("  wants %s\n", setting_type_text(r->type));
-  if (r->flags & SETTING_NEEDED) puts("  needed");
-  if (*r->otherwise) printf("  default: %s\n", r->otherwise);
+    fprintf(out, "  wants %s\n", setting_type_text(r->type));
+  if (r->flags & SETTING_NEEDED) fputs("  needed\n", out);
+  if (*r->otherwise) fprintf(out, "  default: %s\n", r->otherwise);
 }
 
-static void explain_part(const SettingRow *r) {
+static void explain_part(FILE *out, const SettingRow *r) {
   const char *dot = strchr(r->word, '.'), *comma = *r->otherwise ? ", default " : "";
-  if (r->kind == ROW_CHOICE && dot) printf("    %s = %s: %s\n", dot + 1, r->key, r->help);
-  else if (r->kind == ROW_CHOICE) printf("    %s: %s\n", r->key, r->help);
+  if (r->kind == ROW_CHOICE && dot) fprintf(out, "    %s = %s: %s\n", dot + 1, r->key, r->help);
+  else if (r->kind == ROW_CHOICE) fprintf(out, "    %s: %s\n", r->key, r->help);
   else if (dot)
-    printf("    %s =, with %s%s%s: %s\n", r->key, dot + 1, comma, r->otherwise, r->help);
-  else printf("    %s =%s%s: %s\n", r->key, comma, r->otherwise, r->help);
+    fprintf(out, "    %s =, with %s%s%s: %s\n", r->key, dot + 1, comma, r->otherwise, r->help);
+  else fprintf(out, "    %s =%s%s: %s\n", r->key, comma, r->otherwise, r->help);
 }
 
-static bool explain_setting(const char *word) {
+bool explain_setting(FILE *out, const char *word) {
   uint32_t n;
   const SettingRow *rows = settings_table(&n);
   bool found = false;
   for (uint32_t i = 0; i < n; i++) {
     size_t length = strcspn(rows[i].word, ".");
     if (strlen(word) != length || strncmp(rows[i].word, word, length)) continue;
-    if (rows[i].kind == ROW_LINE) explain_line(&rows[i]);
-    else explain_part(&rows[i]);
+    if (rows[i].kind == ROW_LINE) explain_line(out, &rows[i]);
+    else explain_part(out, &rows[i]);
     found = true;
   }
   return found;
@@ -192,7 +192,7 @@ static bool explain_choice(const char *word) {
 /* A word without its kind: of the language, and what is said about it elsewhere. */
 static bool explain_word(Ctx *c, const char *word) {
   bool found = explain_op(c, word);
-  if (explain_setting(word)) found = true;
+  if (explain_setting(stdout, word)) found = true;
   else found |= explain_choice(word);
   return explain_pass(word) || found;
 }
@@ -205,8 +205,8 @@ static bool explain_foreign(Ctx *c, const char *word) {
     printf("%s`%s` of other tools is `%s`\n\n", n ? "\n" : "", word, meant);
     explain_word(c, meant);
   }
-  if (code) printf("`%s` of other tools, in a model: ", word), put_wrapped(code);
-  if (text) printf("`%s` of other tools, in a settings block: ", word), put_wrapped(text);
+  if (code) printf("`%s` of other tools, in a model: ", word), put_wrapped(stdout, code);
+  if (text) printf("`%s` of other tools, in a settings block: ", word), put_wrapped(stdout, text);
   return n || code || text;
 }
 
@@ -248,7 +248,7 @@ static Exit explain_one(Cli *o, const char *what) {
     found = explain_code(what) || explain_word(o->c, foreign_last_part(what)) ||
             explain_foreign(o->c, what);
   else if (!strcmp(kind, "op")) found = explain_op(o->c, name);
-  else if (!strcmp(kind, "setting")) found = explain_setting(name);
+  else if (!strcmp(kind, "setting")) found = explain_setting(stdout, name);
   else if (!strcmp(kind, "pass")) found = explain_pass(name);
   return found ? EXIT_FINE : not_found(o, what, kind, name);
 }

@@ -51,8 +51,24 @@ typedef struct Warning {
   Str headline, help;
 } Warning;
 
+/* What the checker notes for an editor: the values at a place of FILE, and the sizes of dims. */
+typedef struct WatchNote {
+  Span span; /* of the expression or name that has the place in it */
+  Str text;  /* of its value, as a reader wants it */
+} WatchNote;
+typedef struct WatchSize {
+  Str model, dim;
+  int64_t size, stored;
+} WatchSize;
+typedef struct Watch {
+  uint32_t offset;      /* the place */
+  VEC(WatchNote) notes; /* of the smallest span; each text once */
+  VEC(WatchSize) sizes;
+} Watch;
+
 typedef struct World {
   Ctx *ctx;
+  Watch *watch; /* NULL: nobody asks */
   VEC(AstFile *) files;
   VEC(Str) loaded; /* paths, as the system names them */
   uint32_t top;    /* number of FILE itself */
@@ -446,6 +462,11 @@ Val call_instance(Eval *e, Instance *i, const Call *c);
 Val call_layer_body(Eval *e, Instance *i, int n, const Val *args, const Span *spans, Span where);
 void eval_layer(Eval *e, const Decl *d); /* by itself, its axes being dims */
 bool type_resolve(Eval *e, const Env *env, const AstType *t, Val *out);
+
+/* sema_watch.c: nothing without a watch */
+void watch_value(Eval *e, Span at, const Val *v);
+void watch_params(Eval *e, Span at, uint32_t first); /* those from number `first` on */
+void watch_sizes(Eval *e, Str model);
 
 /* sema_adapt.c: adapters of low rank. All other parameters are frozen. */
 void adapt_param(const Eval *e, Param *param); /* when it is declared */

@@ -16,6 +16,8 @@ static void assign_several(Eval *e, Env *env, const AstStmt *stmt, const Val *v)
   for (uint32_t i = 0; i < stmt->names.n; i++)
     env_set(e, env, stmt->names.at[i].text, fits ? v->items[i] : val_poison());
   for (uint32_t i = 0; fits && i < stmt->names.n; i++)
+    watch_value(e, stmt->names.at[i].span, &v->items[i]);
+  for (uint32_t i = 0; fits && i < stmt->names.n; i++)
     lower_assigned(e, stmt->names.at[i].text, &v->items[i]);
 }
 
@@ -56,6 +58,7 @@ static void assign_attrs(Eval *e, const AstStmt *stmt, Val *v) {
 void eval_assign(Eval *e, Env *env, const AstStmt *stmt) {
   Val v = eval_expr(e, env, stmt->value);
   assign_attrs(e, stmt, &v);
+  if (stmt->names.n == 1) watch_value(e, stmt->names.at[0].span, &v);
   if (stmt->names.n > 1) assign_several(e, env, stmt, &v);
   else env_set(e, env, stmt->names.at[0].text, v), lower_assigned(e, stmt->names.at[0].text, &v);
 }
@@ -223,6 +226,7 @@ static void declare_input(Eval *e, Env *env, const AstStmt *stmt) {
     if (env_find(env, in->name))
       eval_error(e, "E0203", in->span, "`%s` is declared twice in this body", in->name);
     vec_push(e->arena, e->inputs, in);
+    watch_value(e, in->span, &v);
     env_set(e, env, in->name, v);
   }
 }

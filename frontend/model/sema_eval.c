@@ -331,6 +331,7 @@ Val eval_expr(Eval *e, Env *env, const AstExpr *expr) {
   Val v = checked(e, expr, dispatch(e, env, expr));
   e->depth--;
   e->here = here;
+  watch_value(e, expr->span, &v);
   return v;
 }
 

@@ -301,6 +301,22 @@ typedef struct AstFile {
    be read. NULL only if nothing could be. */
 AstFile *ast_parse(Ctx *c, const char *name, const char *text, size_t n);
 
+/* The place at the end of a text: which tokens may follow there, by the grammar, and what is
+   around it. */
+enum { MOST_EXPECTED = 64 };
+typedef struct AstCursor {
+  const char *expected[MOST_EXPECTED]; /* as the grammar names them: "a name", "with", "->" */
+  int n;
+  bool settings;      /* inside a settings block */
+  bool fresh;         /* at the beginning of a line of a file or block */
+  bool dims;          /* in a list of dims */
+  const char *item;   /* the keyword of the item, or "" */
+  const char *line;   /* the first word of the line, or "" */
+  const char *before; /* the last token, or "" */
+} AstCursor;
+/* False: no token would fit there, as in a line with a mistake, a comment or a string. */
+bool ast_cursor(Ctx *c, const char *text, size_t n, AstCursor *out);
+
 /* Value and unit of a number's text, such as 25MiB, 15%, 1e-4, 312TFLOPS. False: no such number or
    unit. `text` of the result is not set. */
 bool ast_number_unit(const char *text, size_t n, AstNumber *out);

@@ -127,6 +127,42 @@ int shard_lex(SHARD_STYPE *value, Span *at, Parse *p) {
   return next_in_queue(value, at, p);
 }
 
+/* ---- what may follow ---- */
+
+/* The parser has met CURSOR, which fits nowhere, and says what would. */
+void shard_at_cursor(Parse *p, const char *const *expected, int n) {
+  AstCursor *cursor = p->cursor;
+  const OpenBracket *open = p->open.n ? &vec_last(p->open) : NULL;
+  p->cursor = NULL; /* the text ends as any other */
+  for (; cursor->n < n; cursor->n++) cursor->expected[cursor->n] = expected[cursor->n];
+  cursor->settings = p->settings && p->braces;
+  cursor->fresh = p->last == SEMI || p->last == LBRACE || !p->last;
+  cursor->dims = open && (open->kind == OPEN_DIMS || open->kind == OPEN_INDEX);
+  if (!cursor->fresh) cursor->line = span_text(p->c, p->word_span);
+  const Span last = {p->file->file, p->before, p->end - p->before};
+  const char *text = span_text(p->c, last);
+  cursor->before = cursor->fresh ? "" : text + strspn(text, " \t\r\n");
+  uint32_t count;
+  const Keyword *keyword = keyword_table(&count);
+  for (uint32_t i = 0; i < count && p->item; i++)
+    if (keyword[i].token == p->item && (p->braces || !cursor->fresh))
+      cursor->item = keyword[i].word;
+}
+
+bool ast_cursor(Ctx *c, const char *text, size_t n, AstCursor *out) {
+  AstFile *file = ARENA_NEW(c->arena, AstFile);
+  Parse p = {.c = c, .file = file, .cursor = out};
+  *out = (AstCursor){.item = "", .line = "", .before = ""};
+  file->name = intern(c->names, "cursor"), file->file = diag_add_source(c->diag, "cursor", text, n);
+  if (!shard_lexer_open(&p, text, n)) return false;
+  shard_parse(&p);
+  shard_lexer_close(&p);
+  if (p.cursor || !out->n) return false;
+  for (size_t i = n; i > p.end && text[i - 1] != '\n'; i--)
+    if (text[i - 1] == '#') return false; /* in a comment */
+  return true;
+}
+
 /* ---- the way in ---- */
 
 AstFile *ast_parse(Ctx *c, const char *name, const char *text, size_t n) {

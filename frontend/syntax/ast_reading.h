@@ -5,7 +5,7 @@
 #define SHARDC_AST_READING_H
 #include "ast.h"
 
-enum { MAX_EXPR_DEPTH = 1000, MAX_EXPECTED = 64 };
+enum { MAX_EXPR_DEPTH = 1000 };
 
 /* The construct of an open bracket; named in messages. */
 typedef enum OpenKind {
@@ -52,9 +52,10 @@ typedef struct Parse {
   uint32_t skip_level, skip_open; /* braces where it ends; brackets that were open at that point */
   VEC(Token) queue;               /* tokens inserted before the text, from queue.at[queued] on */
   uint32_t queued;
-  bool bad;      /* a mistake since the last item */
-  Str long_name; /* the last one that was reported as too long */
-  bool deep;     /* the item was reported as nested too deeply */
+  bool bad;          /* a mistake since the last item */
+  Str long_name;     /* the last one that was reported as too long */
+  bool deep;         /* the item was reported as nested too deeply */
+  AstCursor *cursor; /* to fill at the end of the text; NULL: none, or it was given */
 } Parse;
 
 /* ---- lexer.l ---- */
@@ -68,6 +69,7 @@ void shard_open_drop(Parse *p);            /* forgets ( and [ that are still ope
 uint32_t shard_open_depth(const Parse *p); /* open ( and [ of this block */
 bool shard_line_ends(const Parse *p);      /* does a newline at this point end the statement? */
 void shard_start_skipping(Parse *p, int found);
+void shard_at_cursor(Parse *p, const char *const *expected, int n);
 
 /* ---- ast_syntax.c: messages ---- */
 void shard_report_syntax(Parse *p, Span at, int found, const char *found_name,

@@ -54,6 +54,7 @@ static void shard_error(Span *at, Parse *p, const char *text);
 %token ARROW "->" LARROW "<-" PIPE "|>" DOTSTAR ".*" DOTDOT ".." LE "<=" GE ">=" EQ "==" NE "!="
 %token SEMI ";" COMMA "," LBRACE "{" RBRACE "}" LBRACKET "[" RBRACKET "]" LPAREN "(" RPAREN ")"
 %token ASSIGN "=" TILDE "~" AT "@" DOT "." COLON ":"
+%token CURSOR "the cursor" /* fits nowhere: see ast_cursor */
 %token PLUS "+" MINUS "-" STAR "*" SLASH "/" CARET "^" BAR "|" AND "&" LT "<" GT ">"
 %left PIPE
 %left BAR
@@ -318,11 +319,12 @@ path: name                           { $$ = ast_path_new(p, $1); }
     ;
 %%
 static int yyreport_syntax_error(const yypcontext_t *context, Parse *p) {
-  yysymbol_kind_t kinds[MAX_EXPECTED];
-  const char *names[MAX_EXPECTED];
-  int n = yypcontext_expected_tokens(context, kinds, MAX_EXPECTED);
+  yysymbol_kind_t kinds[MOST_EXPECTED];
+  const char *names[MOST_EXPECTED];
+  int n = yypcontext_expected_tokens(context, kinds, MOST_EXPECTED);
   for (int i = 0; i < n; i++) names[i] = yysymbol_name(kinds[i]);
   yysymbol_kind_t found = yypcontext_token(context);
+  if (found == YYSYMBOL_CURSOR) return shard_at_cursor(p, names, n > 0 ? n : 0), 0;
   shard_report_syntax(p, *yypcontext_location(context), p->last, yysymbol_name(found), names, n > 0 ? n : 0);
   return 0;
 }

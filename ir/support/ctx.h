@@ -6,6 +6,14 @@
 #include "intern.h"
 #include "heap.h"
 
+/* A text in place of a file: what an editor has, saved or not. */
+typedef struct OpenText {
+  const char *path; /* as the system names it */
+  const char *text;
+  size_t length;
+  const struct OpenText *next;
+} OpenText;
+
 typedef struct Ctx {
   Arena *arena; /* lives as long as the compilation */
   Interner *names;
@@ -13,6 +21,7 @@ typedef struct Ctx {
   char *input; /* what can be read once: standard input or a pipe, and which (input.h) */
   size_t input_length;
   const char *input_path;
+  const OpenText *open; /* read in place of the files; NULL: none */
 } Ctx;
 
 Ctx *ctx_new(void);

@@ -1,4 +1,5 @@
-/* The data that diag.c collects and diag_print.c prints. No other file includes this header. */
+/* The data that diag.c collects, and diag_print.c and the language server (driver/lsp) show. No
+   other file includes this header. */
 #ifndef SHARDC_DIAG_REPORT_H
 #define SHARDC_DIAG_REPORT_H
 #include "diag.h"

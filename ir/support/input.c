@@ -6,7 +6,9 @@
 #include "input.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -60,8 +62,18 @@ static bool read_all(Arena *arena, int fd, bool pipe, Growing *growing) {
   }
 }
 
+static const OpenText *open_elsewhere(const Ctx *c, const char *path) {
+  char real[PATH_MAX];
+  const char *name = c->open && realpath(path, real) ? real : path;
+  for (const OpenText *open = c->open; open; open = open->next)
+    if (!strcmp(open->path, name)) return open;
+  return NULL;
+}
+
 char *text_read(Ctx *c, const char *path, size_t *n) {
   Growing growing = {0};
+  const OpenText *open = open_elsewhere(c, path);
+  if (open) return *n = open->length, arena_strndup(c->arena, open->text, open->length);
   if (c->input && !strcmp(path, c->input_path)) return *n = c->input_length, c->input;
   int fd = open_text(path);
   if (fd < 0) return NULL;

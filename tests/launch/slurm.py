@@ -12,7 +12,7 @@ from slurm_here import Cluster, missing
 if missing(): sys.exit(77)
 print = functools.partial(print, flush=True)
 KILLS, rng = int(sys.argv[2]) if len(sys.argv) > 2 else 4, random.Random(3)
-STEPS = 200 + 50 * KILLS
+STEPS = 200 + 40 * KILLS
 folder = tempfile.mkdtemp(prefix='shardc_slurm_')      # Slurm's file names have no spaces
 step = lambda: len(losses(folder, 'out'))
 starts = lambda log: open(log).read().count(' start ') if os.path.exists(log) else 0
@@ -24,9 +24,9 @@ def goes_on(cluster, job, what):
     def trains():
         cluster.hurry(job)
         return starts(log) > n and 'run directory' in open(log).read().split(' start ')[-1]
-    until(trains, lambda: f'{what}: {open(log).read()}', 60)
+    until(trains, lambda: f'{what}: {open(log).read()}')
     at = step()
-    until(lambda: step() > at + 2, what, 60)
+    until(lambda: step() > at + 2, what)
 
 
 def kill_one(log, i):
@@ -51,7 +51,7 @@ try:
     with Cluster(f'{folder}/slurm') as cluster:
         job = cluster.submit('--partition=low', job_script, cwd=folder, env=CLEAN)
         log = f'{folder}/m-{job}.log'
-        until(lambda: step() > 20, lambda: 'the first steps: ' + open(log).read(), 40)
+        until(lambda: step() > 20, lambda: 'the first steps: ' + open(log).read())
         check('start 8 ranks on 4 of 4 nodes' in open(log).read(), open(log).read())
         other = cluster.submit('--partition=high', '--nodes=4', '--exclusive', '--wrap', 'sleep 2', cwd=folder)
         cluster.wait(other, 'COMPLETED')
@@ -66,6 +66,7 @@ try:
         print(f'{len(lost)} kills: at most {max(lost)} steps lost, {sum(lost) / len(lost):.1f} on average')
         same = losses(folder, 'out')
         check(same == whole[:len(same)], 'the bits of an unbroken run')
+        print(f'{len(same)} steps have the bits of an unbroken run')
         cluster.lose_node(4)
         goes_on(cluster, job, 'a node is lost')
         check('start 4 ranks on 2 of 3 nodes' in open(log).read(), open(log).read())
@@ -75,7 +76,7 @@ try:
         time.sleep(2)
         check(cluster.state(job)['JobState'] == 'CANCELLED', 'scancel is the end')
         again = cluster.submit('--partition=low', job_script, cwd=folder, env=CLEAN)
-        cluster.wait(again, 'COMPLETED', 'FAILED')
+        cluster.wait(again, 'COMPLETED', 'FAILED', seconds=3600)
         got = losses(folder, 'out')
         check(len(got) == STEPS and got[:len(same)] == same, 'all steps, once')
         check(max(abs(a - b) for a, b in zip(got, whole)) < 2e-2, 'losses of the unbroken run')

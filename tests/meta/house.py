@@ -44,7 +44,7 @@ SEES = {
     'runtime': [*STORED, 'runtime/text', 'runtime/data', 'runtime/store'],
 }
 COMMAND = [*SEES, 'driver', 'driver/sheet']                       # a command: the compiler, command line, results
-SEES |= {f'driver/{room}': COMMAND for room in ('data', 'doctor', 'launch', 'reference', 'tune', 'verify')}
+SEES |= {f'driver/{room}': COMMAND for room in ('data', 'doctor', 'launch', 'lsp', 'reference', 'tune', 'verify')}
 SEES |= {f'driver/{room}': [*COMMAND, 'driver/fit'] for room in ('layout', 'equal')}
 SEES |= {'driver/fit': COMMAND, 'driver/plan': [*COMMAND, 'driver/fit', 'driver/layout'],
          'driver/sheet': [*IR, 'runtime'],
