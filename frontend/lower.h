@@ -57,7 +57,7 @@ typedef struct CheckedData { /* of a train block and a model that it fits, all s
 } CheckedData;
 
 typedef struct CheckResult {
-  struct Watch *watch; /* of the caller: notes what it asks for (model/sema_watch.c); NULL: none */
+  struct PlaceWatch *watch; /* of the caller: a place of FILE (model/sema_watch.c); NULL: none */
   struct World *world; /* what was read */
   VEC(CheckedData) data;
   VEC(CheckedModel) models;

@@ -59,7 +59,7 @@ static void send_result(const char *id, const char *result) {
 static void open_texts(Request *request) {
   const Server *server = request->server;
   for (uint32_t i = 0; i < server->documents.n; i++) {
-    const Document *document = &server->documents.at[i];
+    const EditedFile *document = &server->documents.at[i];
     if (!document->uri) continue;
     OpenText *open = ARENA_NEW(request->c->arena, OpenText);
     *open = (OpenText){document->path, document->text, document->length, request->c->open};
@@ -68,7 +68,7 @@ static void open_texts(Request *request) {
 }
 
 /* In the child: id NULL where the client waits for no answer. */
-static _Noreturn void answer_and_end(Request *request, Answer *answer, const char *id, int fd) {
+static _Noreturn void answer_and_end(Request *request, LspAnswer *answer, const char *id, int fd) {
   char *text = NULL;
   size_t n;
   alarm(MOST_SECONDS);
@@ -91,7 +91,7 @@ static const char *fault_of(Arena *arena, int status) {
   return "an error of shardc, not of the input";
 }
 
-static void answer_in_child(Server *server, Request *request, Answer *answer, const char *id) {
+static void answer_in_child(Server *server, Request *request, LspAnswer *answer, const char *id) {
   int status = 0;
   pid_t child = fork();
   if (!child) answer_and_end(request, answer, id, STDOUT_FILENO);
@@ -109,7 +109,7 @@ static void end_child(Server *server) {
 }
 
 /* Its message arrives in a pipe, so that a change can still withdraw it. */
-static void begin_child(Server *server, Document *document) {
+static void begin_child(Server *server, EditedFile *document) {
   int ends[2];
   end_child(server);
   if (pipe2(ends, O_CLOEXEC)) return;
@@ -141,14 +141,14 @@ static void finish_child(Server *server) {
 static bool check_changed(Server *server) {
   bool any = false;
   for (uint32_t i = 0; i < server->documents.n; i++) {
-    Document *document = &server->documents.at[i];
+    EditedFile *document = &server->documents.at[i];
     if (!document->uri || !document->changed) continue;
     Request request = {.server = server, .document = document};
     answer_in_child(server, &request, publish_check, NULL);
     document->changed = false, any = true;
   }
   for (uint32_t i = 0; i < server->documents.n && !any && !server->child; i++) {
-    Document *document = &server->documents.at[i];
+    EditedFile *document = &server->documents.at[i];
     if (!document->uri || !document->whole) continue;
     begin_child(server, document);
     document->whole = false;
@@ -160,7 +160,7 @@ static bool check_changed(Server *server) {
 
 typedef struct Method {
   const char *name;
-  Answer *answer;
+  LspAnswer *answer;
 } Method;
 
 static const Method methods[] = {
@@ -210,7 +210,7 @@ static void handle_request(Server *server, const char *name, const char *id, Jso
     return;
   }
   char *uri = json_at(params, "textDocument.uri", &value) ? json_text(value, NULL) : NULL;
-  Document *document = document_find(server, uri);
+  EditedFile *document = document_find(server, uri);
   free(uri);
   request.document = document;
   if (document)

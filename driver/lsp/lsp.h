@@ -13,17 +13,17 @@
 #include "ir/support/diag_report.h"
 #include <sys/types.h>
 
-typedef struct Document {
+typedef struct EditedFile {
   char *uri, *path, *text; /* on the heap; uri NULL: free for another */
   size_t length;
   int64_t version; /* of the client; -1: none */
   bool changed;    /* since the last check */
   bool whole;      /* its plans are to be checked as well */
-} Document;
+} EditedFile;
 
 typedef struct Server {
   Cli *cli;
-  VEC(Document) documents;
+  VEC(EditedFile) documents;
   char *input; /* bytes that were received and not yet read: a part of a message, or several */
   size_t n, cap;
   bool ended;            /* standard input */
@@ -35,36 +35,36 @@ typedef struct Server {
 
 typedef struct Request {
   const Server *server;
-  const Document *document; /* NULL: none, or it is not open */
+  const EditedFile *document; /* NULL: none, or it is not open */
   Json params;
   size_t at; /* of the position in the document */
   Cli cli;   /* of the child */
   Ctx *c;    /* the same */
   FILE *out; /* the value of `result`, or whole messages where there is none */
 } Request;
-typedef void Answer(Request *request);
+typedef void LspAnswer(Request *request);
 
 /* lsp_message.c: JSON and positions */
 bool json_at(Json json, const char *path, Json *value); /* "textDocument.uri"; false: none */
 char *json_text(Json value, size_t *n);                 /* on the heap; NULL: no string */
 int64_t json_whole(Json json, const char *path, int64_t otherwise);
-size_t text_offset(const Document *document, bool utf8, int64_t line, int64_t column);
+size_t text_offset(const EditedFile *document, bool utf8, int64_t line, int64_t column);
 void put_position(FILE *out, const char *text, size_t length, size_t at, bool utf8);
 void put_range(FILE *out, const Request *request, const Source *source, Span at);
 void put_uri(FILE *out, const Server *server, const char *path); /* as a JSON string */
 char *uri_path(const char *uri);                                 /* on the heap */
 
 /* lsp_documents.c */
-Document *document_find(Server *server, const char *uri); /* NULL: not open */
+EditedFile *document_find(Server *server, const char *uri); /* NULL: not open */
 void document_open(Server *server, Json params);
 void document_change(Server *server, Json params);
 void document_close(Server *server, Json params);
 
 /* lsp_check.c */
-Answer publish_check, publish_whole; /* textDocument/publishDiagnostics */
-Answer answer_actions;               /* the edits of messages */
-Answer answer_format, answer_symbols;
+LspAnswer publish_check, publish_whole; /* textDocument/publishDiagnostics */
+LspAnswer answer_actions;               /* the edits of messages */
+LspAnswer answer_format, answer_symbols;
 
 /* lsp_names.c, lsp_complete.c */
-Answer answer_hover, answer_definition, answer_complete;
+LspAnswer answer_hover, answer_definition, answer_complete;
 #endif

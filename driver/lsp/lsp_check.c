@@ -1,4 +1,4 @@
-/* Answers that need no name at a place: messages of the checker, their edits, the layout, symbols. */
+/* Answers that need no name at a place: messages of the checker, their edits, layout, symbols. */
 #include "lsp.h"
 #include "frontend/lower.h"
 #include "frontend/syntax/fmt.h"
@@ -146,7 +146,7 @@ static void put_action(Request *request, const Report *r) {
 
 void answer_actions(Request *request) {
   const Diag *diag = request->c->diag;
-  const Document *document = request->document;
+  const EditedFile *document = request->document;
   Json range = {0};
   size_t from = 0, to = document->length;
   bool any = false, utf8 = request->server->utf8;
@@ -171,7 +171,7 @@ void answer_actions(Request *request) {
 /* ---- layout: the lines that differ ---- */
 
 void answer_format(Request *request) {
-  const Document *document = request->document;
+  const EditedFile *document = request->document;
   size_t n, from = 0, same = 0;
   const char *old = document->text;
   const char *made = fmt_text(request->c, document->path, old, document->length, &n);
@@ -264,7 +264,7 @@ static void put_parts(Request *request, const AstItem *item) {
 }
 
 void answer_symbols(Request *request) {
-  const Document *document = request->document;
+  const EditedFile *document = request->document;
   const AstFile *file = ast_parse(request->c, document->path, document->text, document->length);
   bool any = false;
   fputc('[', request->out);

@@ -1,5 +1,5 @@
-/* Completion: the parser reads the text up to the word at the place and says which tokens fit
-   there; names come from the files as they are, words and their help from the tables of the
+/* Completion: the parser reads the text up to the word at the place and says which tokens may
+   follow; names come from the files as they are, words and their help from the tables of the
    language. */
 #include "lsp.h"
 #include "frontend/lower.h"
@@ -79,7 +79,7 @@ static void offer_options(Completion *all, const AstOptions *options, const char
   }
 }
 
-/* What the body has given a name up to the place. */
+/* Names that the body has assigned or declared up to the place. */
 static void offer_locals(Completion *all) {
   if (!all->item) return;
   for (uint32_t i = 0; i < all->item->body.n; i++) {

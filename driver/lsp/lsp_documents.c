@@ -3,39 +3,39 @@
 #include "lsp.h"
 #include <stdlib.h>
 
-Document *document_find(Server *server, const char *uri) {
+EditedFile *document_find(Server *server, const char *uri) {
   for (uint32_t i = 0; uri && i < server->documents.n; i++) {
-    Document *document = &server->documents.at[i];
+    EditedFile *document = &server->documents.at[i];
     if (document->uri && !strcmp(document->uri, uri)) return document;
   }
   return NULL;
 }
 
-static Document *document_of(Server *server, Json params) {
+static EditedFile *document_of(Server *server, Json params) {
   Json value;
   char *uri = json_at(params, "textDocument.uri", &value) ? json_text(value, NULL) : NULL;
-  Document *document = document_find(server, uri);
+  EditedFile *document = document_find(server, uri);
   free(uri);
   return document;
 }
 
-static void forget(Document *document) {
+static void forget(EditedFile *document) {
   free(document->uri), free(document->path), free(document->text);
-  *document = (Document){0};
+  *document = (EditedFile){0};
 }
 
-static Document *unused_document(Server *server) {
+static EditedFile *unused_document(Server *server) {
   for (uint32_t i = 0; i < server->documents.n; i++)
     if (!server->documents.at[i].uri) return &server->documents.at[i];
-  vec_push(server->cli->c->arena, server->documents, (Document){0});
+  vec_push(server->cli->c->arena, server->documents, (EditedFile){0});
   return &vec_last(server->documents);
 }
 
 void document_open(Server *server, Json params) {
   Json value;
-  Document *document = document_of(server, params);
+  EditedFile *document = document_of(server, params);
   if (document) forget(document);
-  Document opened = {.changed = true, .whole = true};
+  EditedFile opened = {.changed = true, .whole = true};
   if (json_at(params, "textDocument.text", &value)) opened.text = json_text(value, &opened.length);
   if (json_at(params, "textDocument.uri", &value)) opened.uri = json_text(value, NULL);
   if (!opened.text || !opened.uri) {
@@ -48,7 +48,7 @@ void document_open(Server *server, Json params) {
 }
 
 /* One change: a part of the text, or without `range` all of it. */
-static bool change_text(const Server *server, Document *document, Json change) {
+static bool change_text(const Server *server, EditedFile *document, Json change) {
   Json value, range;
   size_t n, from = 0, to = document->length;
   char *with = json_at(change, "text", &value) ? json_text(value, &n) : NULL;
@@ -73,7 +73,7 @@ static bool change_text(const Server *server, Document *document, Json change) {
 
 void document_change(Server *server, Json params) {
   Json changes;
-  Document *document = document_of(server, params);
+  EditedFile *document = document_of(server, params);
   if (!document || !json_at(params, "contentChanges", &changes) || rt_json_peek(&changes) != '[')
     return;
   document->version = json_whole(params, "textDocument.version", -1);
@@ -88,6 +88,6 @@ void document_change(Server *server, Json params) {
 }
 
 void document_close(Server *server, Json params) {
-  Document *document = document_of(server, params);
+  EditedFile *document = document_of(server, params);
   if (document) forget(document);
 }

@@ -51,7 +51,7 @@ static size_t units(const char *text, size_t left, bool utf8, size_t *bytes) {
 }
 
 /* Beyond the end of a line means its end, beyond the last line the end of the text. */
-size_t text_offset(const Document *document, bool utf8, int64_t line, int64_t column) {
+size_t text_offset(const EditedFile *document, bool utf8, int64_t line, int64_t column) {
   const char *text = document->text, *end = text + document->length, *next;
   for (; line > 0 && (next = memchr(text, '\n', (size_t)(end - text))); line--) text = next + 1;
   if (line > 0) return document->length;
@@ -113,7 +113,7 @@ void put_uri(FILE *out, const Server *server, const char *path) {
   char *real = realpath(path, NULL);
   const char *name = real ? real : path;
   for (uint32_t i = 0; i < server->documents.n; i++) {
-    const Document *document = &server->documents.at[i];
+    const EditedFile *document = &server->documents.at[i];
     if (!document->uri || strcmp(document->path, name)) continue;
     json_put_string(out, document->uri);
     free(real);

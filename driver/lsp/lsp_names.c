@@ -13,7 +13,7 @@
 
 typedef struct Sight { /* what is known of the place */
   World *w;
-  Watch watch;
+  PlaceWatch watch;
   AstFound found;
   const char *name; /* without a prime */
 } Sight;

@@ -51,7 +51,7 @@ typedef struct Warning {
   Str headline, help;
 } Warning;
 
-/* What the checker notes for an editor: the values at a place of FILE, and the sizes of dims. */
+/* Notes of the checker for an editor: the values at a place of FILE, and the sizes of dims. */
 typedef struct WatchNote {
   Span span; /* of the expression or name that has the place in it */
   Str text;  /* of its value, as a reader wants it */
@@ -60,15 +60,15 @@ typedef struct WatchSize {
   Str model, dim;
   int64_t size, stored;
 } WatchSize;
-typedef struct Watch {
+typedef struct PlaceWatch {
   uint32_t offset;      /* the place */
   VEC(WatchNote) notes; /* of the smallest span; each text once */
   VEC(WatchSize) sizes;
-} Watch;
+} PlaceWatch;
 
 typedef struct World {
   Ctx *ctx;
-  Watch *watch; /* NULL: nobody asks */
+  PlaceWatch *watch; /* NULL: nobody asks */
   VEC(AstFile *) files;
   VEC(Str) loaded; /* paths, as the system names them */
   uint32_t top;    /* number of FILE itself */
@@ -465,7 +465,8 @@ bool type_resolve(Eval *e, const Env *env, const AstType *t, Val *out);
 
 /* sema_watch.c: nothing without a watch */
 void watch_value(Eval *e, Span at, const Val *v);
-void watch_params(Eval *e, Span at, uint32_t first); /* those from number `first` on */
+void watch_params(Eval *e, const AstStmt *stmt,
+                  uint32_t first); /* that it has declared: from number `first` on */
 void watch_sizes(Eval *e, Str model);
 
 /* sema_adapt.c: adapters of low rank. All other parameters are frozen. */

@@ -102,7 +102,6 @@ static void declare_param(Eval *e, Env *env, const AstStmt *stmt) {
   if (dims.n + param->lead.n > MAX_RANK)
     eval_error(e, "E0204", stmt->axes->span,
                "a parameter of more than %d dimensions, those of its stacks included", MAX_RANK);
-  watch_params(e, stmt->names.at[0].span, e->params.n - 1);
   Val v = val_tensor(VAL_FLOAT, dims);
   v.param = param;
   env_set(e, env, stmt->names.at[0].text, v);
@@ -224,13 +223,11 @@ static void declare_sub(Eval *e, Env *env, const AstStmt *stmt) {
   Given *given = read_options(e, env, &stmt->with);
   bool ok = axes_resolve(e, env, stmt->axes, &axes);
   Instance *instance = NULL;
-  uint32_t before = e->params.n;
   if (decl && ok)
     instance =
         make_instance(e, decl, &axes, given, stmt->with.n,
                       intern_printf(e->ctx->names, "%s%s.", e->path, name), stmt->of.at[0].span);
   if (instance) instance->name = name, check_given(e, given, stmt->with.n, decl, decl->name);
-  watch_params(e, span_join(stmt->names.at[0].span, stmt->of.at[0].span), before);
   env_set(e, env, name, sub_value(instance));
 }
 
@@ -298,11 +295,9 @@ static void declare_stack(Eval *e, Env *env, const AstStmt *stmt) {
   }
   for (uint32_t o = 0; o < stmt->with.n; o++) option_rounds(e, &given[o], stack);
   const Stack *outer = e->stack;
-  uint32_t before = e->params.n;
   e->stack = stack, dims_add(&e->lead, stack->dim);
   bool ok = fill_stack(e, env, stmt, stack, given);
   e->stack = outer, e->lead.n--;
-  watch_params(e, span_join(stmt->names.at[0].span, vec_last(stmt->of).span), before);
   if (ok) check_given(e, given, stmt->with.n, stack->n == 1 ? stack->body[0]->layer : NULL, name);
   instance->stack = stack, instance->name = name, instance->span = stmt->of.at[0].span;
   env_set(e, env, name, ok ? sub_value(instance) : val_poison());
@@ -316,9 +311,11 @@ void eval_declare(Eval *e, Env *env, const AstStmt *stmt) {
     diag_label(r, "an option, parameter, sub or input has this name already");
     return;
   }
+  uint32_t before = e->params.n;
   if (stmt->kind == STMT_PARAM) declare_param(e, env, stmt);
   else if (stmt->kind == STMT_SUB) declare_sub(e, env, stmt);
   else declare_stack(e, env, stmt);
+  watch_params(e, stmt, before);
 }
 
 /* ---- calling ---- */

@@ -3,14 +3,14 @@
 #include "sema.h"
 
 static bool watched(const Eval *e, Span at) {
-  const Watch *watch = e->w->watch;
+  const PlaceWatch *watch = e->w->watch;
   return watch && at.file == e->w->top && at.offset <= watch->offset &&
          watch->offset <= at.offset + at.length;
 }
 
 /* The smallest span around the place counts. */
 static void note(Eval *e, Span at, Str text) {
-  Watch *watch = e->w->watch;
+  PlaceWatch *watch = e->w->watch;
   if (watch->notes.n && watch->notes.at[0].span.length < at.length) return;
   if (watch->notes.n && watch->notes.at[0].span.length > at.length) watch->notes.n = 0;
   for (uint32_t i = 0; i < watch->notes.n; i++)
@@ -47,7 +47,9 @@ void watch_value(Eval *e, Span at, const Val *v) {
   else note(e, at, kind);
 }
 
-void watch_params(Eval *e, Span at, uint32_t first) {
+void watch_params(Eval *e, const AstStmt *stmt, uint32_t first) {
+  Span name = stmt->names.at[0].span,
+       at = stmt->of.n ? span_join(name, vec_last(stmt->of).span) : name;
   double n = 0;
   if (!watched(e, at) || first >= e->params.n) return;
   if (first + 1 == e->params.n) {

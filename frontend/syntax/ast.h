@@ -301,8 +301,7 @@ typedef struct AstFile {
    be read. NULL only if nothing could be. */
 AstFile *ast_parse(Ctx *c, const char *name, const char *text, size_t n);
 
-/* The place at the end of a text: which tokens may follow there, by the grammar, and what is
-   around it. */
+/* The place at the end of a text: which tokens may follow by the grammar, and what is around it. */
 enum { MOST_EXPECTED = 64 };
 typedef struct AstCursor {
   const char *expected[MOST_EXPECTED]; /* as the grammar names them: "a name", "with", "->" */
@@ -314,7 +313,7 @@ typedef struct AstCursor {
   const char *line;   /* the first word of the line, or "" */
   const char *before; /* the last token, or "" */
 } AstCursor;
-/* False: no token would fit there, as in a line with a mistake, a comment or a string. */
+/* False: no token would fit, as in a line with a mistake, a comment or a string. */
 bool ast_cursor(Ctx *c, const char *text, size_t n, AstCursor *out);
 
 /* Value and unit of a number's text, such as 25MiB, 15%, 1e-4, 312TFLOPS. False: no such number or

@@ -85,9 +85,9 @@ def session(folder):
     check('768 in BertBigBird' in e.hover('Embed = 768'), e.hover('Embed = 768'))
     check('30522 in BertBigBird (stored: 30592)' in e.hover('Vocab = 30522'), e.hover('Vocab = 30522'))
     check(e.definition('Embed', 2) == (here, e.line('Embed = 768')), 'definition of a dim')
-    check('Linear' in e.hover('Linear[') and 'elements in 2 parameters' in e.hover('Linear['), e.hover('Linear['))
+    check('elements in 2 parameters' in e.hover('Linear['), e.hover('Linear['))
     check(e.definition('LayerNorm[')[0].startswith('std-'), 'definition in the library')
-    check(e.definition('Encoder', e.text.count('Encoder') - 1) == (here, e.line('layer Encoder')), 'definition of a layer')
+    check(e.definition('of Encoder', 0, 4) == (here, e.line('layer Encoder')), 'definition of a layer')
     check(e.definition('for BertBigBird', 0, 4) == (here, e.line('model Bert')), 'definition of a model')
     check('112266810 parameters' in e.hover('BertBigBird {'), e.hover('BertBigBird {'))
     check('parameter word [Vocab, Embed]' in e.hover('word ['), e.hover('word ['))
@@ -119,13 +119,14 @@ def session(folder):
     used = f'{folder}/ünï/small.shard'
     os.makedirs(os.path.dirname(used))
     open(f'{folder}/ünï/lib.shard', 'w').write('dims { Width = 1 }\n')
-    lib = Editor(client, f'{folder}/ünï/lib.shard'.replace('ü', '%C3%BC').replace('ï', '%C3%AF'), 'dims { Width = 3 }\n')
-    text = 'use "std"\nuse "lib"\n# 𝔘nits\ndims { Batch; Two = Width } # 𝔘\nmodel M { input x [Batch, Two]\n  loss mean[*](x) }\n'
+    lib = Editor(client, f'{folder}/%C3%BCn%C3%AF/lib.shard', 'dims { Width = 3 }\n')
+    text = ('use "std"\nuse "lib"\n# 𝔘nits\ndims { Batch; Two = Width } # 𝔘\n'
+            'model M { input x [Batch, Two]\n  loss mean[*](x) }\n')
     small = Editor(client, used, text)
     told = [lib.published(), small.published()]
     check(told == [[], []], told)
     check('3 in M' in small.hover('Two'), small.hover('Two'))
-    check(small.definition('Width') == ('lib.shard', 0) and small.definition('"lib"', 0, 1) == ('lib.shard', 0), 'used')
+    check([small.definition('Width'), small.definition('"lib"', 0, 1)] == [('lib.shard', 0)] * 2, 'used')
     check('a float: [Batch, Two]' in small.hover('(x)', 0, 1), small.hover('(x)', 0, 1))
     small.change('mean', 'sum', 0)
     check(small.published() == [], 'a change after characters of two units')
@@ -134,7 +135,8 @@ def session(folder):
     check(message['code'] == 'E0201' and message['range']['start'] == place(small.text, small.at('Tow')), message)
     check(small.ask('hover', 'loss') is None, 'no name, no hover')
     check(small.ask('definition', 'input') is None, 'no definition of a keyword')
-    check(client.ask('textDocument/hover', textDocument={'uri': 'file:///no'}, position=place('', 0)) is None, 'unknown')
+    unknown = {'uri': 'file:///no'}
+    check(client.ask('textDocument/hover', textDocument=unknown, position=place('', 0)) is None, 'unknown')
     check(client.ask('workspace/symbol', query='')['code'] == -32601, 'an unknown method')
     client.tell('textDocument/didClose', textDocument={'uri': lib.uri})
     check(client.published(lib.uri) == [], 'closed')
@@ -144,12 +146,10 @@ def session(folder):
 def plans(folder):
     """Plans are checked after opening and saving, with their data files."""
     client = started()
-    text = ('use "std"\ndims { Batch; D = 4096 }\nmodel M { input x, y [Batch, D]\n  param w [D, D] ~ normal(0.02)\n'
-            '  sub a = Linear[D -> D]\n  loss mse(a(dot[D](x, w) |> rename[D -> D]), y) }\n')
-    text = text.replace(' |> rename[D -> D]', '').replace('w [D, D]', 'w [D, E]').replace('D = 4096', 'D, E = 4096')
-    text = text.replace('Linear[D', 'Linear[E')
-    text += ('train t for M { batch 8; steps 1; optim adamw }\nmachine small { node gpus = 1 arch = sm_80 memory = 1MB }\n'
-             'plan p for M { on small }\n')
+    text = ('use "std"\ndims { Batch; D, E = 4096 }\nmodel M { input x, y [Batch, D]\n'
+            '  param w [D, E] ~ normal(0.02)\n  sub a = Linear[E -> D]\n  loss mse(a(dot[D](x, w)), y) }\n')
+    text += ('train t for M { batch 8; steps 1; optim adamw }\n'
+             'machine small { node gpus = 1 arch = sm_80 memory = 1MB }\nplan p for M { on small }\n')
     e = Editor(client, f'{folder}/plan.shard', text)
     check(e.published() == [], 'the text is right')
     message, = e.published()
@@ -180,7 +180,8 @@ def half_typed(rounds):
         e.published()
         span = {'start': place(text, 0), 'end': place(text, len(text))}
         for method in 'hover', 'definition', 'completion':
-            got = client.ask(f'textDocument/{method}', textDocument={'uri': e.uri}, position=place(text, min(at, len(text))))
+            here = place(text, min(at, len(text)))
+            got = client.ask(f'textDocument/{method}', textDocument={'uri': e.uri}, position=here)
             check(not (isinstance(got, dict) and 'code' in got), f'{method}: {got}\n{text}')
         for method in ('codeAction', 'documentSymbol', 'formatting') if i % 4 < 2 else ():
             got = client.ask(f'textDocument/{method}', textDocument={'uri': e.uri}, range=span, options={})
