@@ -58,7 +58,7 @@ typedef struct CheckedData { /* of a train block and a model that it fits, all s
 
 typedef struct CheckResult {
   struct PlaceWatch *watch; /* of the caller: a place of FILE (model/sema_watch.c); NULL: none */
-  struct World *world; /* what was read */
+  struct World *world;      /* what was read */
   VEC(CheckedData) data;
   VEC(CheckedModel) models;
   VEC(CheckedPlan) plans;

@@ -348,8 +348,7 @@ bool type_resolve(Eval *e, const Env *env, const AstType *type, Val *out) {
   if (!ok) eval_error(e, "E0204", type->axes->span, "a type has one list of dimensions");
   if (type->axes && ok) ok = dims_resolve(e, env, &type->axes->groups.at[0].from, &dims);
   Kind kind = formal_kind(e, env, type, &of);
-  *out = val_tensor(kind, dims);
-  out->of = of;
+  *out = val_tensor(kind, dims), out->of = of;
   return ok && kind != VAL_POISON && (kind != VAL_INDEX || sizes_find(e->sizes, of));
 }
 
