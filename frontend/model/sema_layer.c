@@ -181,12 +181,6 @@ static Instance *make_instance(Eval *e, const Decl *decl, const AxisGroups *axes
   return instance;
 }
 
-static Str joined(Eval *e, const char *const *names, uint32_t n) {
-  Str s = "";
-  for (uint32_t i = 0; i < n; i++) s = arena_list(e->arena, s, "%s", names[i]);
-  return s;
-}
-
 /* Options that no layer took. `decl`: the layer, where there is only one. */
 static void check_given(Eval *e, const Given *given, uint32_t n, const Decl *decl, Str layer) {
   for (uint32_t i = 0; i < n; i++) {
@@ -197,7 +191,7 @@ static void check_given(Eval *e, const Given *given, uint32_t n, const Decl *dec
     Report *r = eval_error(e, "E0601", given[i].ast->name.span, "`%s` has no option `%s`", layer,
                            given[i].ast->name.text);
     diag_label(r, "unknown option");
-    if (has && has->n) diag_fact(r, "its options: %s", joined(e, names.at, names.n));
+    if (has && has->n) diag_fact(r, "its options: %s", diag_list(e->arena, names.at, names.n));
     else if (has) diag_fact(r, "it has no options");
     const char *wrong = given[i].ast->name.text, *said = foreign_text(FOREIGN_CODE, wrong);
     if (said) diag_help(r, "%s", said);
