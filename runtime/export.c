@@ -27,7 +27,7 @@ static void add(Export *export, const Map *map, const Device *d, const rt_tensor
                 int64_t round) {
   char name[RT_NAME] = "";
   Slice *slice = rt_alloc(sizeof *slice);
-  *slice = rt_slice(map, d, tensor, round);
+  *slice = rt_slice(map, d, tensor, 0, round);
   rt_map_name(map, tensor, round, 0, true, name);
   const void *data = slice->data;
   if (!rt_slice_dense(slice)) {
@@ -68,7 +68,7 @@ static void add_parameter(Export *export, const Map *map, const Run *r, int i) {
   else
     view = rt_device_with(&r->device, r->whole, tensor,
                           merges ? gather_merged(r, i, adapter) : gather_whole(r, i));
-  for (int64_t k = 0; rt_is_first(r) && k < rt_rounds(tensor); k++)
+  for (int64_t k = 0; rt_is_first(r) && k < rt_rounds(map, tensor, 0); k++)
     add(export, map, &view, tensor, k);
 }
 
@@ -78,10 +78,10 @@ static bool is_wanted(const Export *export, const rt_program *program, const rt_
          (export->of == OF_ALL || adapter == (export->of == OF_ADAPTERS));
 }
 
-static int64_t count_items(const rt_program *program) {
+static int64_t count_items(const Map *map, const rt_program *program) {
   int64_t n = 0;
   for (int i = 0; i < program->ntensors; i++)
-    if (program->tensors[i].kind == RT_PARAM) n += rt_rounds(&program->tensors[i]);
+    if (program->tensors[i].kind == RT_PARAM) n += rt_rounds(map, &program->tensors[i], 0);
   return n;
 }
 
@@ -182,7 +182,7 @@ int rt_export(Run *r) {
     rt_die_on_all(r, &f);
   }
   const char *folder = r->o.at[OPT_out].text;
-  Export export = {.item = rt_alloc(sizeof(SafeItem) * (size_t)(count_items(program) + 1))};
+  Export export = {.item = rt_alloc(sizeof(SafeItem) * (size_t)(count_items(&map, program) + 1))};
   if (!choose_export(r, mapped, &export.of, &f) || !load(r, &f) || !rt_make_folders(folder, &f))
     rt_die_on_all(r, &f);
   for (int i = 0; i < program->ntensors; i++)

@@ -262,17 +262,62 @@ static int count_stars(const char *s) {
   return n;
 }
 
-/* A name of the file has a star per star of the path: the rounds. */
+/* Texts of a list {a,b} at the beginning of s; 0: it has none. */
+static int count_listed(const char *s) {
+  int n = 1;
+  if (*s != '{') return 0;
+  for (; *s && *s != '}'; s++) n += *s == ',';
+  return *s ? n : 0;
+}
+
+/* The dim that further star `i` of a name is the index along, in the order of the file. */
+static Str dim_of_star(const AstSetting *line, const Param *param, int i) {
+  for (uint32_t g = 0; line->as && g < line->as->groups.n; g++)
+    for (uint32_t k = 0; k < line->as->groups.at[g].from.n; k++)
+      if (!i--) return line->as->groups.at[g].from.at[k].text;
+  return line->as || i >= param->dims.n ? NULL : param->dims.at[i];
+}
+
+/* A list {a,b} has a text for each index of its dim. */
+static void check_lists(Eval *e, const AstSetting *line, const Param *param,
+                        const AstValue *value) {
+  int star = 0, stacks = count_stars(param->path);
+  for (const char *s = value->string; *s; s++) {
+    int n = count_listed(s);
+    if (*s != '*' && *s != '{') continue;
+    Str dim = star < stacks ? NULL : dim_of_star(line, param, star - stacks);
+    star++;
+    int64_t size = dim && n ? eval_size(e, dim) : 0;
+    if (*s == '*' || (n && dim && (size <= 0 || size == n))) continue;
+    Report *r = world_error(e->w, "E0502", value->span, "list in a name of a weights file");
+    if (!n) diag_label(r, "a list is written {a,b}");
+    else if (!dim) diag_label(r, "rounds of a stack are numbers: `*`");
+    else diag_label(r, "has %d texts, `%s` is %lld", n, dim, (long long)size);
+    return;
+  }
+}
+
+/* A name of the file has a star per star of the path: the rounds; further ones, and lists {a,b},
+   are the first dims of the parameter in the order of the file. */
 static void check_stars(Eval *e, const AstSetting *line, const Param *param) {
   int want = count_stars(param->path);
   for (uint32_t i = 0; i < line->target.n; i++) {
     const AstValue *value = line->target.at[i].value;
-    if (value->kind != VALUE_STRING || count_stars(value->string) == want) continue;
+    if (value->kind != VALUE_STRING) continue;
+    int have = count_stars(value->string);
+    for (const char *s = value->string; *s; s++) have += *s == '{';
+    int most = param->low[0] ? want : want + param->dims.n - 1;
+    if (have >= want && have <= (most > want ? most : want)) {
+      check_lists(e, line, param, value);
+      continue;
+    }
     Report *r = world_error(e->w, "E0502", value->span, "\"%s\" needs %s `*`", value->string,
                             want == 0   ? "no"
                             : want == 1 ? "one"
                                         : "one per stack a");
     diag_label(r, "is replaced by the round, as in `%s`", param->path);
+    if (have > want && param->low[0])
+      diag_fact(r, "`%s` has adapters (`lora`): a file holds it whole", param->path);
   }
 }
 

@@ -22,16 +22,23 @@ typedef struct Loader {
 } Loader;
 
 /* With its prefix or without. */
-static const SafeTensor *find(const Loader *loader, const rt_tensor *t, int64_t round, int *file) {
+static const SafeTensor *find(const Loader *loader, const rt_tensor *t, int choice, int64_t round,
+                              int *file) {
   char name[RT_NAME];
   const SafeTensor *tensor = NULL;
-  for (int choice = 0; !tensor && rt_map_name(&loader->map, t, round, choice, false, name);
-       choice++) {
+  if (rt_map_name(&loader->map, t, round, choice, false, name))
     tensor = rt_weights_find(loader->w, name, file);
-    if (!tensor && *loader->map.prefix && rt_map_name(&loader->map, t, round, choice, true, name))
-      tensor = rt_weights_find(loader->w, name, file);
-  }
+  if (!tensor && *loader->map.prefix && rt_map_name(&loader->map, t, round, choice, true, name))
+    tensor = rt_weights_find(loader->w, name, file);
   return tensor;
+}
+
+/* The first choice of names that the files have; the first of all if they have none. */
+static int choice_of(const Loader *loader, const rt_tensor *tensor, bool *found) {
+  int file;
+  for (int choice = 0; rt_rounds(&loader->map, tensor, choice); choice++)
+    if (find(loader, tensor, choice, 0, &file)) return *found = true, choice;
+  return *found = false, 0;
 }
 
 static void shape_text(char *out, size_t n, const int64_t *size, int rank) {
@@ -70,10 +77,10 @@ static bool take(const Loader *loader, const SafeTensor *tensor, const rt_tensor
 }
 
 /* The first of the missing ones is told. */
-static bool lacks(Loader *loader, const rt_tensor *tensor, int64_t round, Fault *f) {
+static bool lacks(Loader *loader, const rt_tensor *tensor, int choice, int64_t round, Fault *f) {
   char name[RT_NAME] = "";
   if (loader->missing++) return false;
-  rt_map_name(&loader->map, tensor, round, 0, false, name);
+  rt_map_name(&loader->map, tensor, round, choice, false, name);
   rt_fault(f, 303, "the file holds no tensor %s", name);
   if (strcmp(name, tensor->name))
     rt_fault(f, 303, "the file holds no tensor %s for the model's %s", name, tensor->name);
@@ -87,9 +94,11 @@ static bool read_tensor(Loader *loader, const rt_tensor *t, bool fill, Fault *f)
     Slice whole = rt_slice_whole(loader->d, t);
     return take(loader, tensor, t, &whole, file, fill, f);
   }
-  for (int64_t i = 0; i < rt_rounds(t); i++) {
-    Slice to = rt_slice(&loader->map, loader->d, t, i);
-    if (!(tensor = find(loader, t, i, &file))) return lacks(loader, t, i, f);
+  bool found;
+  int choice = choice_of(loader, t, &found);
+  for (int64_t i = 0; i < rt_rounds(&loader->map, t, choice); i++) {
+    Slice to = rt_slice(&loader->map, loader->d, t, choice, i);
+    if (!(tensor = find(loader, t, choice, i, &file))) return lacks(loader, t, choice, i, f);
     if (!take(loader, tensor, t, &to, file, fill, f)) return false;
   }
   return true;
@@ -120,8 +129,9 @@ static void count_found(Loader *loader) {
   for (int i = 0; i < program->ntensors; i++) {
     const rt_tensor *tensor = &program->tensors[i];
     if (tensor->kind != RT_PARAM) continue;
-    bool found = find(loader, tensor, 0, &file) ||
-                 (loader->map.plain && rt_weights_find(loader->w, tensor->name, &file));
+    bool found;
+    choice_of(loader, tensor, &found);
+    found = found || (loader->map.plain && rt_weights_find(loader->w, tensor->name, &file));
     loader->found += found;
     if (found && rt_map_adapter(program, tensor)) loader->fresh = false;
   }
@@ -137,16 +147,11 @@ static Loader choose_map(const Device *d, const WeightFiles *files) {
 /* ---- tensors that no parameter takes ---- */
 
 static bool named(const Loader *loader, const char *name) {
-  char own[RT_NAME];
   const rt_program *program = loader->d->program;
-  for (int i = 0; i < program->ntensors; i++) {
-    const rt_tensor *tensor = &program->tensors[i];
-    for (int64_t r = 0; tensor->kind == RT_PARAM && r < rt_rounds(tensor); r++)
-      for (int choice = 0; rt_map_name(&loader->map, tensor, r, choice, true, own); choice++)
-        if (!strcmp(own, name) ||
-            (rt_map_name(&loader->map, tensor, r, choice, false, own) && !strcmp(own, name)))
-          return true;
-  }
+  for (int i = 0; i < program->ntensors; i++)
+    if (program->tensors[i].kind == RT_PARAM &&
+        rt_map_takes(&loader->map, &program->tensors[i], name))
+      return true;
   return false;
 }
 

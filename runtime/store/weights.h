@@ -2,7 +2,8 @@
 
    A Map says under which names, and in which order of dims, a file holds each parameter. There are
    two: the one that was compiled in (settings weights.*), and the plain one, by the parameters' own
-   paths. A stacked parameter is one tensor per round in the file; plain files may hold it whole.
+   paths. A stacked parameter is one tensor per round in the file, one of experts perhaps one per
+   expert: each star of a name is an index; plain files may hold it whole.
    Everything that is copied goes through a Slice: one round of a parameter, seen in the file's
    order. */
 #ifndef SHARDC_RT_WEIGHTS_H
@@ -29,12 +30,15 @@ bool rt_map_there(const rt_program *p); /* was one compiled in? */
 /* The weight that an adapter (line `lora` of the train block) adapts; NULL: it is no adapter. */
 const char *rt_map_adapter(const rt_program *program, const rt_tensor *tensor);
 bool rt_has_adapters(const rt_program *program);
-int64_t rt_rounds(const rt_tensor *tensor); /* 1 if it is not stacked */
+/* Number of tensors of a file that hold it under the names of this choice; 0: no such choice. */
+int64_t rt_rounds(const Map *map, const rt_tensor *tensor, int choice);
 /* The name of round `round` in files: choice 0 is the one that is written. False: no more names. */
 bool rt_map_name(const Map *map, const rt_tensor *tensor, int64_t round, int choice, bool prefixed,
                  char out[RT_NAME]);
+/* Is it the name of some round, in some choice, with the prefix or without? */
+bool rt_map_takes(const Map *map, const rt_tensor *tensor, const char *name);
 bool rt_map_ignores(const Map *map, const char *name);
-Slice rt_slice(const Map *map, const Device *d, const rt_tensor *tensor, int64_t round);
+Slice rt_slice(const Map *map, const Device *d, const rt_tensor *tensor, int choice, int64_t round);
 Slice rt_slice_whole(const Device *d,
                      const rt_tensor *tensor); /* with the stacked dims, as declared */
 /* The file's shape is the slice's, or joins neighbours of it. */

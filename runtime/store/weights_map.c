@@ -40,12 +40,6 @@ static int leads(const rt_tensor *tensor) { /* dims of stacks: one per star */
   return n < tensor->rank ? n : tensor->rank;
 }
 
-int64_t rt_rounds(const rt_tensor *tensor) {
-  int64_t n = 1;
-  for (int i = 0; i < leads(tensor); i++) n *= tensor->size[i];
-  return n;
-}
-
 /* ---- names ---- */
 
 /* Word number `choice` of a list with blanks between. */
@@ -56,6 +50,68 @@ static bool word(const char *list, int choice, const char **begin, size_t *n) {
     if (!*n) return false;
     if (!choice--) return true;
   }
+}
+
+/* The dims of a parameter after those of stacks, in the order of the file: which of them each is.
+   joined: to the one before, when written. */
+static int file_dims(const Map *map, const rt_tensor *tensor, int from[RT_MAX_RANK],
+                     bool joined[RT_MAX_RANK]) {
+  int rank = tensor->rank - leads(tensor);
+  const char *order = map->plain ? NULL : setting(map->program, "order", tensor->name);
+  for (int i = 0; i < rank; i++) {
+    long at = i;
+    joined[i] = false;
+    if (order) {
+      char *end;
+      size_t blank = strspn(order, " ;");
+      joined[i] = i > 0 && !memchr(order, ';', blank);
+      at = strtol(order + blank, &end, 10), order = end;
+    }
+    from[i] = at < 0 || at >= rank ? i : (int)at;
+  }
+  return rank;
+}
+
+/* The pattern of a name: a star, or a list {a,b}, is the index along one dim: those of the stacks,
+   then the first ones in the order of the file. */
+typedef struct FileNames {
+  const char *at;
+  size_t n;
+  int stars, further;        /* all of them; those after the stacks' */
+  int64_t size[RT_MAX_RANK]; /* of each star */
+} FileNames;
+
+static bool pattern_of(const Map *map, const rt_tensor *tensor, int choice, FileNames *pattern) {
+  const char *list = map->plain ? tensor->name : setting(map->program, "file", tensor->name);
+  int from[RT_MAX_RANK], stacks = leads(tensor);
+  bool joined[RT_MAX_RANK];
+  *pattern = (FileNames){0};
+  if (!list || !word(list, choice, &pattern->at, &pattern->n)) return false;
+  int rank = file_dims(map, tensor, from, joined);
+  for (size_t i = 0; i < pattern->n && pattern->stars < stacks + rank; i++) {
+    if (pattern->at[i] != '*' && pattern->at[i] != '{') continue;
+    int star = pattern->stars++;
+    pattern->size[star] = tensor->size[star < stacks ? star : stacks + from[star - stacks]];
+    pattern->further += star >= stacks;
+  }
+  return true;
+}
+
+int64_t rt_rounds(const Map *map, const rt_tensor *tensor, int choice) {
+  FileNames pattern;
+  int64_t n = 1;
+  if (!pattern_of(map, tensor, choice, &pattern)) return 0;
+  for (int i = 0; i < pattern.stars; i++) n *= pattern.size[i];
+  for (int i = pattern.stars; i < leads(tensor); i++) n *= tensor->size[i];
+  return n;
+}
+
+/* Text number `index` of a list {a,b,..} that begins at `list`. */
+static const char *listed(const char *list, int64_t index, size_t *n) {
+  const char *at = list + 1;
+  for (; index > 0 && at[strcspn(at, ",} ")] == ','; index--) at += strcspn(at, ",} ") + 1;
+  *n = strcspn(at, ",} ");
+  return at;
 }
 
 /* PEFT's name of an adapter, from that of its weight: model.q.weight ->
@@ -71,24 +127,66 @@ static void name_adapter(const rt_tensor *tensor, char name[RT_NAME]) {
 
 bool rt_map_name(const Map *map, const rt_tensor *tensor, int64_t round, int choice, bool prefixed,
                  char out[RT_NAME]) {
-  const char *list = map->plain ? tensor->name : setting(map->program, "file", tensor->name), *at;
-  int64_t below = rt_rounds(tensor);
-  size_t n, k = 0;
+  FileNames pattern;
+  if (!pattern_of(map, tensor, choice, &pattern)) return false;
+  int64_t below = rt_rounds(map, tensor, choice);
+  size_t k = 0;
   int star = 0;
-  if (!list || !word(list, choice, &at, &n)) return false;
   if (prefixed) k = (size_t)snprintf(out, RT_NAME, "%s", map->prefix);
-  for (size_t i = 0; i < n && k < RT_NAME - 24; i++) {
-    if (at[i] != '*' || star == leads(tensor)) {
-      out[k++] = at[i];
+  for (size_t i = 0; i < pattern.n && k < RT_NAME - 24; i++) {
+    char c = pattern.at[i];
+    if ((c != '*' && c != '{') || star == pattern.stars) {
+      out[k++] = c;
       continue;
     }
-    below /= tensor->size[star];
-    k += (size_t)snprintf(out + k, RT_NAME - k, "%lld",
-                          (long long)(round / below % tensor->size[star++]));
+    below /= pattern.size[star];
+    int64_t index = round / below % pattern.size[star++];
+    size_t n;
+    const char *text = listed(pattern.at + i, index, &n);
+    if (c == '*') k += (size_t)snprintf(out + k, RT_NAME - k, "%lld", (long long)index);
+    else k += (size_t)snprintf(out + k, RT_NAME - k, "%.*s", (int)n, text);
+    if (c == '{') i += strcspn(pattern.at + i, "} ");
   }
   out[k < RT_NAME ? k : RT_NAME - 1] = 0;
   if (!map->plain && rt_map_adapter(map->program, tensor)) name_adapter(tensor, out);
   return true;
+}
+
+/* Is `name` that of some round? From the pattern's byte i and star on. */
+static bool takes(const FileNames *pattern, size_t i, int star, const char *name) {
+  if (i >= pattern->n) return !*name;
+  char c = pattern->at[i];
+  if ((c != '*' && c != '{') || star == pattern->stars)
+    return *name == c && takes(pattern, i + 1, star, name + 1);
+  if (c == '*') {
+    char *end;
+    long long index = strtoll(name, &end, 10);
+    bool number = *name >= '0' && *name <= '9' && (*name != '0' || end == name + 1);
+    return number && index < pattern->size[star] && takes(pattern, i + 1, star + 1, end);
+  }
+  size_t after = i + strcspn(pattern->at + i, "} ") + 1, n;
+  for (int64_t k = 0; k < pattern->size[star]; k++) {
+    const char *text = listed(pattern->at + i, k, &n);
+    if (!strncmp(text, name, n) && takes(pattern, after, star + 1, name + n)) return true;
+  }
+  return false;
+}
+
+bool rt_map_takes(const Map *map, const rt_tensor *tensor, const char *name) {
+  FileNames pattern;
+  size_t prefix = strlen(map->prefix);
+  char own[RT_NAME];
+  bool adapter = !map->plain && rt_map_adapter(map->program, tensor);
+  for (int choice = 0; pattern_of(map, tensor, choice, &pattern); choice++) {
+    for (int64_t r = 0; adapter && r < rt_rounds(map, tensor, choice); r++)
+      for (int prefixed = 0; prefixed < 2; prefixed++)
+        if (rt_map_name(map, tensor, r, choice, prefixed, own) && !strcmp(own, name)) return true;
+    if (adapter) continue;
+    if (takes(&pattern, 0, 0, name)) return true;
+    if (prefix && !strncmp(name, map->prefix, prefix) && takes(&pattern, 0, 0, name + prefix))
+      return true;
+  }
+  return false;
 }
 
 /* A star matches any text. */
@@ -118,25 +216,33 @@ Slice rt_slice_whole(const Device *d, const rt_tensor *tensor) {
   return slice;
 }
 
-Slice rt_slice(const Map *map, const Device *d, const rt_tensor *tensor, int64_t round) {
-  Slice whole = rt_slice_whole(d, tensor),
-        slice = {.elem = whole.elem, .rank = tensor->rank - leads(tensor)};
-  const char *order = map->plain ? NULL : setting(map->program, "order", tensor->name);
-  int64_t count = 1;
+/* Without its first n dims, at `index` of them together. */
+static void drop_dims(Slice *slice, int n, int64_t index) {
+  for (int i = n - 1; i >= 0; i--) {
+    slice->data += index % slice->size[i] * slice->stride[i] * rt_elem_bytes(slice->elem);
+    index /= slice->size[i];
+  }
+  for (int i = n; i < slice->rank; i++)
+    slice->size[i - n] = slice->size[i], slice->stride[i - n] = slice->stride[i],
+                    slice->joined[i - n] = slice->joined[i] && i > n;
+  slice->rank -= n;
+}
+
+Slice rt_slice(const Map *map, const Device *d, const rt_tensor *tensor, int choice,
+               int64_t round) {
+  Slice whole = rt_slice_whole(d, tensor), slice = {.elem = whole.elem};
+  FileNames pattern;
+  int from[RT_MAX_RANK], stacks = leads(tensor);
+  int64_t count = 1, each = 1;
+  slice.rank = file_dims(map, tensor, from, slice.joined);
   for (int i = 0; i < slice.rank; i++) {
-    long from = i;
-    if (order) {
-      char *end;
-      size_t blank = strspn(order, " ;");
-      slice.joined[i] = i > 0 && !memchr(order, ';', blank);
-      from = strtol(order + blank, &end, 10), order = end;
-    }
-    if (from < 0 || from >= slice.rank) from = i;
-    slice.size[i] = whole.size[leads(tensor) + from],
-    slice.stride[i] = whole.stride[leads(tensor) + from];
+    slice.size[i] = whole.size[stacks + from[i]], slice.stride[i] = whole.stride[stacks + from[i]];
     count *= slice.size[i];
   }
-  slice.data = whole.data + round * count * rt_elem_bytes(slice.elem);
+  if (!pattern_of(map, tensor, choice, &pattern)) pattern.further = 0;
+  for (int i = 0; i < pattern.further; i++) each *= slice.size[i];
+  slice.data = whole.data + round / each * count * rt_elem_bytes(slice.elem);
+  drop_dims(&slice, pattern.further, round % each);
   return slice;
 }
 

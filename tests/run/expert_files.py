@@ -1,0 +1,96 @@
+"""Files of experts: python3 expert_files.py SHARDC
+
+Weights of small Mixtral, Qwen3-MoE and DeepSeek-V3 models under the names of Hugging Face, one tensor per expert and
+matrix or all experts in one: `--init` reads both, `export` writes the first of them, bit for bit. A file that lacks an
+expert, or has one more, is refused with its name.
+"""
+import json, os, random, re, struct, sys
+from common import EXAMPLES, check, run, workdir
+
+SHARDC, folder = os.path.abspath(sys.argv[1]), workdir()
+SIZES = {'Vocab': 48, 'Embed': 16, 'Mlp': 6, 'Layers': 2, 'Kv': 2, 'Group': 2, 'Head': 4, 'Seq': 16}
+ATTENTION = {'q_proj': [16, 16], 'k_proj': [8, 16], 'v_proj': [8, 16], 'o_proj': [16, 16]}
+
+
+def write(path, tensors):
+    """{name: (shape, numbers)} as safetensors of f32."""
+    head, data = {}, b''
+    for name, (shape, numbers) in tensors.items():
+        piece = struct.pack(f'<{len(numbers)}f', *numbers)
+        head[name] = {'dtype': 'F32', 'shape': shape, 'data_offsets': [len(data), len(data) + len(piece)]}
+        data += piece
+    text = json.dumps(head).encode()
+    open(path, 'wb').write(struct.pack('<Q', len(text)) + text + data)
+
+
+def read(path):
+    data = open(path, 'rb').read()
+    n = struct.unpack('<Q', data[:8])[0]
+    head = json.loads(data[8:8 + n])
+    head.pop('__metadata__', None)
+    return {name: (x['shape'], list(struct.unpack(f'<{(x["data_offsets"][1] - x["data_offsets"][0]) // 4}f',
+            data[8 + n + x['data_offsets'][0]:8 + n + x['data_offsets'][1]]))) for name, x in head.items()}
+
+
+def numbers(r, shape):
+    n = 1
+    for size in shape: n *= size
+    return shape, [struct.unpack('<f', struct.pack('<f', r.gauss(0, 0.3)))[0] for _ in range(n)]
+
+
+def single(experts, prefix, gate, names, extra):
+    """A file with one tensor per expert."""
+    r, t = random.Random(5), {}
+    t['model.embed_tokens.weight'], t['lm_head.weight'] = numbers(r, [48, 16]), numbers(r, [48, 16])
+    t['model.norm.weight'] = numbers(r, [16])
+    for n in range(2):
+        layer = f'model.layers.{n}.'
+        for name in 'input_layernorm', 'post_attention_layernorm': t[f'{layer}{name}.weight'] = numbers(r, [16])
+        for name, shape in {**ATTENTION, **extra}.items(): t[f'{layer}self_attn.{name}.weight'] = numbers(r, shape)
+        t[f'{layer}{gate}.weight'] = numbers(r, [experts, 16])
+        for i in range(experts):
+            for name, shape in zip(names, ([6, 16], [6, 16], [16, 6])):
+                t[f'{layer}{prefix}.{i}.{name}.weight'] = numbers(r, shape)
+    return t
+
+
+def fused(tensors, experts, prefix, gate, names):
+    """The same numbers with all experts in one tensor, gate above up."""
+    t = {k.replace(gate, 'mlp.gate'): v for k, v in tensors.items() if f'.{prefix}.' not in k}
+    for n in range(2):
+        of = lambda i, name: tensors[f'model.layers.{n}.{prefix}.{i}.{name}.weight'][1]
+        t[f'model.layers.{n}.mlp.experts.gate_up_proj'] = (
+            [experts, 12, 16], [x for i in range(experts) for name in names[:2] for x in of(i, name)])
+        t[f'model.layers.{n}.mlp.experts.down_proj'] = (
+            [experts, 16, 6], [x for i in range(experts) for x in of(i, names[2])])
+    return t
+
+
+def refused(exe, path, tensors, *words):
+    write(path, tensors)
+    _, said = run(exe, 'export', '--init', path, '--out', f'{folder}/none', cwd=folder, expect=4)
+    for word in words: check(word in said, f'no {word}: {said}')
+
+
+def both_ways(model, experts, prefix, gate, names, extra={}):
+    exe, at = f'{folder}/{model}', f'{folder}/{model}.safetensors'
+    sizes = [x for d, n in {**SIZES, 'Experts': experts}.items() for x in ('-D', f'{d}={n}')]
+    run(SHARDC, 'compile', f'{EXAMPLES}/{model}.shard', '-o', exe, *sizes, '-q', cwd=folder)
+    one = single(experts, prefix, gate, names, extra)
+    for n, tensors in enumerate((one, fused(one, experts, prefix, gate, names))):
+        write(at, tensors)
+        run(exe, 'export', '--init', at, '--out', f'{exe}.out', cwd=folder)
+        back = read(f'{exe}.out/model.safetensors')
+        check(back == one, f'{model} {n}: {set(back) ^ set(one)} {[k for k in one if back.get(k) != one[k]][:3]}')
+    config = json.load(open(f'{exe}.out/config.json'))
+    check(experts in config.values(), f'{model}: {config}')
+    last = f'model.layers.1.{prefix}.{experts - 1}.{names[1]}.weight'
+    refused(exe, at, {k: v for k, v in one.items() if k != last}, last)
+    more = last.replace(f'.{experts - 1}.', f'.{experts}.')
+    refused(exe, at, {**one, more: one[last]}, more, 'no parameter')
+    print(model, len(one), 'tensors, both ways', flush=True)
+
+
+both_ways('mixtral', 8, 'block_sparse_moe.experts', 'block_sparse_moe.gate', ('w1', 'w3', 'w2'))
+both_ways('qwen3_moe', 16, 'mlp.experts', 'mlp.gate', ('gate_proj', 'up_proj', 'down_proj'),
+          {'q_norm': [4], 'k_norm': [4]})
