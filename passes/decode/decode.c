@@ -301,7 +301,7 @@ static void say(Module *m, const Decode *decode) {
 void pass_decode(Module *m) {
   Fn *logits = entry_of(m, "logits");
   Str dim = logits ? position_dim(logits) : NULL;
-  Decode decode = {.m = m};
+  Decode decode = {.m = m, .dim = dim};
   uint32_t globals = m->globals.n;
   if (!logits || m->mesh.n) return; /* over a mesh sampling computes all positions */
   DecodeFrame one = frame_of(&decode, logits, "decode"),

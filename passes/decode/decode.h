@@ -22,6 +22,7 @@ typedef struct CacheSite { /* an attention whose keys and values are kept */
 
 typedef struct Decode {
   Module *m;
+  Str dim;         /* positions */
   bool fills;      /* the entry that computes a whole window also delivers all keys and values */
   const char *why; /* the reason that no entry can be made; NULL so far */
   Loc where;
@@ -65,6 +66,11 @@ ValueId decode_cache(DecodeFrame *f, int number, Type t, Loc loc);
 Global *decode_global(Module *m, GlobalKind kind, Str name, Type t, Loc loc);
 
 bool decode_loop(DecodeFrame *f, const Op *o, DimSet n);
-bool decode_op(DecodeFrame *frame, const Op *o, DimSet dims);               /* decode_ops.c */
+bool decode_op(DecodeFrame *frame, const Op *o, DimSet dims); /* decode_ops.c */
+/* The same op, its operands restricted to each[i] and its results to dims; over these operands. */
+bool decode_each(DecodeFrame *frame, const Op *o, DimSet dims, const DimSet *each);
+bool decode_copy(DecodeFrame *frame, const Op *o, DimSet dims, const ValueId *in);
+bool decode_scatter(DecodeFrame *frame, const Op *o, DimSet dims); /* decode_route.c */
+bool decode_gather(DecodeFrame *frame, const Op *o, DimSet dims);
 bool decode_attention(DecodeFrame *frame, const Op *o, const DimSet *dims); /* decode_attention.c */
 #endif

@@ -14,7 +14,7 @@ static bool gave(DecodeFrame *frame, const Op *o, DimSet dims, ValueId v) {
 }
 
 /* The same op over these operands, results cut. */
-static bool copy(DecodeFrame *frame, const Op *o, DimSet dims, const ValueId *in) {
+bool decode_copy(DecodeFrame *frame, const Op *o, DimSet dims, const ValueId *in) {
   Module *m = frame->d->m;
   Type *types = ARENA_ARRAY(m->arena, Type, o->nout + 1);
   for (uint32_t i = 0; i < o->nout; i++)
@@ -28,17 +28,17 @@ static bool copy(DecodeFrame *frame, const Op *o, DimSet dims, const ValueId *in
 }
 
 /* Operand i restricted to each[i], then the same op. */
-static bool through_each(DecodeFrame *frame, const Op *o, DimSet dims, const DimSet *each) {
+bool decode_each(DecodeFrame *frame, const Op *o, DimSet dims, const DimSet *each) {
   ValueId *in = ARENA_ARRAY(frame->d->m->arena, ValueId, o->nin + 1);
   for (uint32_t i = 0; i < o->nin; i++)
     if ((in[i] = decode_get(frame, o->in[i], each[i])) == NO_VALUE) return false;
-  return copy(frame, o, dims, in);
+  return decode_copy(frame, o, dims, in);
 }
 
 static bool through(DecodeFrame *frame, const Op *o, DimSet dims) {
   DimSet *each = ARENA_ARRAY(frame->d->m->arena, DimSet, o->nin + 1);
   for (uint32_t i = 0; i < o->nin; i++) each[i] = dims;
-  return through_each(frame, o, dims, each);
+  return decode_each(frame, o, dims, each);
 }
 
 static bool names_restricted(const Op *o, const DimSet *dims) {
@@ -60,7 +60,7 @@ static bool source(DecodeFrame *frame, const Op *o, DimSet dims) {
   if (o->code == OP_rand) return fail(frame, o, "random numbers");
   if (o->code == OP_iota && dims.n)
     return gave(frame, o, dims, decode_position_along(frame, o->group[0].from[0], o->loc));
-  return copy(frame, o, dims, o->in);
+  return decode_copy(frame, o, dims, o->in);
 }
 
 static bool rename_dims(DecodeFrame *frame, const Op *o, DimSet dims) {
@@ -70,7 +70,7 @@ static bool rename_dims(DecodeFrame *frame, const Op *o, DimSet dims) {
   for (int g = 0; g < o->ngroups; g++)
     for (int i = 0; i < o->group[g].nto; i++)
       if (dims_hold(&dims, o->group[g].to[i])) dims_put(&before, o->group[g].from[i]);
-  return through_each(frame, o, dims, &before);
+  return decode_each(frame, o, dims, &before);
 }
 
 /* The first elements of a dim: the position is the same in both. */
@@ -94,7 +94,7 @@ static bool rope(DecodeFrame *frame, const Op *o, DimSet dims) {
   in[1] = decode_position_along(frame, s, o->loc);
   Op turned = *o;
   turned.nin = 2;
-  return copy(frame, &turned, dims, in);
+  return decode_copy(frame, &turned, dims, in);
 }
 
 static bool structural(DecodeFrame *frame, const Op *o, DimSet dims) {
@@ -105,12 +105,6 @@ static bool structural(DecodeFrame *frame, const Op *o, DimSet dims) {
   case OP_rope: return rope(frame, o, dims);
   default: return not_along(frame, o, dims);
   }
-}
-
-static bool gather(DecodeFrame *frame, const Op *o, DimSet dims) {
-  DimSet each[2] = {dims, dims};
-  dims_drop(&each[0], o->group[0].from[0]);
-  return through_each(frame, o, dims, each);
 }
 
 /* The summed dims of a dot are whole in both operands, and so are the reduced dims of a reduction:
@@ -124,7 +118,7 @@ static bool input(DecodeFrame *frame, const Op *o, DimSet dims) {
   static const char prefix[] = "logits.";
   const Global *global = o->global;
   Module *m = frame->d->m;
-  if (frame->d->fills) return copy(frame, o, dims, o->in);
+  if (frame->d->fills) return decode_copy(frame, o, dims, o->in);
   Type t = dims_cut(global->type, &dims);
   if (!dims.n || type_count(&t) != 1 || strncmp(global->name, prefix, sizeof prefix - 1))
     return fail(frame, o, "it needs more than one token at a time");
@@ -145,7 +139,7 @@ static bool rows(DecodeFrame *frame, const Op *o, DimSet dims) {
 
 static bool load(DecodeFrame *frame, const Op *o, DimSet dims) {
   if (o->global->kind == GLOBAL_INPUT) return input(frame, o, dims);
-  return dims.n ? rows(frame, o, dims) : copy(frame, o, dims, o->in);
+  return dims.n ? rows(frame, o, dims) : decode_copy(frame, o, dims, o->in);
 }
 
 bool decode_op(DecodeFrame *frame, const Op *o, DimSet dims) {
@@ -155,9 +149,9 @@ bool decode_op(DecodeFrame *frame, const Op *o, DimSet dims) {
   case FAMILY_REDUCE:
   case FAMILY_CONTRACT: return contract(frame, o, dims);
   case FAMILY_STRUCT: return structural(frame, o, dims);
-  case FAMILY_SCAN:
-  case FAMILY_SCATTER: return not_along(frame, o, dims);
-  case FAMILY_GATHER: return gather(frame, o, dims);
+  case FAMILY_SCAN: return not_along(frame, o, dims);
+  case FAMILY_SCATTER: return decode_scatter(frame, o, dims);
+  case FAMILY_GATHER: return decode_gather(frame, o, dims);
   case FAMILY_ATTENTION: return decode_attention(frame, o, &dims);
   case FAMILY_GLOBAL: return o->code == OP_load && load(frame, o, dims);
   case FAMILY_MOVE: return dims.n ? rows(frame, o, dims) : through(frame, o, dims);

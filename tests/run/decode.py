@@ -1,5 +1,6 @@
 """Sampling with caches gives the tokens and, up to rounding, the logits of sampling from the whole window: absolute and
-rotary positions, grouped heads, a sliding window, nested and single layers, texts longer than the window. Models that
+rotary positions, grouped heads, a sliding window, nested and single layers, routed experts, texts longer than the
+window. Models that
 mix positions in other ways sample from the whole window and print the reason. Memory for sampling beyond the model is
 allocated only by `sample`.
 
@@ -55,6 +56,37 @@ MODEL = '''model M {
 STACK = 'stack h [Layers] of Block\n  x = h(embed[Vocab = tokens])'
 
 
+ROUTED = '''dims {{ Experts = 8; Route = Experts; Slot = {slot}; Mlp = 12; Teams = 4; Of = 2 }}
+layer Mixture(x: [Batch, Seq, Embed]) -> [Batch, Seq, Embed] {{
+  param router [Embed, Route]        ~ normal(1)  @f32
+  param bias   [Route]               ~ normal(0.1)
+  param w_in   [Experts, Embed, Mlp] ~ normal(0.3)
+  param w_out  [Experts, Mlp, Embed] ~ normal(0.3)
+  s = dot[Embed](x, router)
+  {gates}
+  at, gate = route[Seq -> Slot; Route -> Experts](p, k = {k}, by = b)
+  e = dot[Mlp](gelu(dot[Embed](x[Seq = at], w_in)), w_out)
+  aux 0.1 * mean[Batch](load_balance[Route; Seq](p, k = {k}))
+  return x + scatter_add[Experts, Slot -> Seq](e * gate, at)
+}}
+layer Block(x: [Batch, Seq, Embed]) -> [Batch, Seq, Embed] {{
+  sub norm = RMSNorm[Embed]
+  sub attn = Attention
+  sub moe  = Mixture
+  return moe(x + attn(norm(x)))
+}}
+'''
+SOFTMAX = 'p = softmax[Route](s)\n  b = p'
+SIGMOID = 'p = sigmoid(s)\n  b = p + bias'
+TEAMS = '''p = sigmoid(s)
+  g = split[Route -> Teams, Of](p)
+  best = top[Teams](sum[Of](g), k = 2)
+  b = merge[Teams, Of -> Route](where(best, g, -inf))'''
+
+
+def routed(gates, k, slot='Seq'): return model(layers=ROUTED.format(gates=gates, k=k, slot=slot))
+
+
 def model(mask='causal', layers=BLOCK, body=STACK):
     return HEAD + ATTENTION.replace('MASK', mask) + layers + MODEL.replace('BODY', body) + TAIL
 
@@ -67,6 +99,8 @@ CACHED = dict(
     nested=model(layers=NESTED, body=STACK.replace('Block', 'Pair')),
     table=model(body='param pos [Seq, Embed] ~ normal(0.5)\n  '
                 + STACK.replace('embed[Vocab = tokens]', 'embed[Vocab = tokens] + pos')),
+    experts=routed(SOFTMAX, 2), expert=routed(SIGMOID, 1), teams=routed(TEAMS, 3),
+    places=routed(SIGMOID, 8, 'Seq + 3'),
     single=model(body='sub one = Attention\n  sub two = Attention\n  e = embed[Vocab = tokens]\n  x = two(e + one(e)) + e'))
 NOT = dict(
     ahead=(model('all'), 'not causal'),
@@ -74,6 +108,7 @@ NOT = dict(
     shifted=(model(body='e = embed[Vocab = tokens]\n  x = e + shift[Seq](e, 1)'),
              'positions meet outside of attention'),
     summed=(model(body='x = cumsum[Seq](embed[Vocab = tokens])'), 'positions meet outside of attention'),
+    capacity=(routed(SOFTMAX, 2, 'Seq / 2'), 'fewer places than positions'),
     mean=(model(body='e = embed[Vocab = tokens]\n  x = e + mean[Seq](e)'), 'more than one token'),
     plain=(model(body='x = embed[Vocab = tokens]'), 'no attention'))
 
