@@ -67,6 +67,16 @@ bool rt_open_data(Run *r, Fault *f) {
          same_data(r, f);
 }
 
+bool rt_without_validation(const Run *r, Fault *f) {
+  const char *option = r->o.at[OPT_keep_best].given          ? "--keep-best"
+                       : r->o.at[OPT_eval_every].count > 0   ? "--eval-every"
+                       : r->o.at[OPT_eval_batches].count > 0 ? "--eval-batches"
+                                                             : NULL;
+  if (!option) return true;
+  rt_fault(f, 104, "%s, but the run has no validation data", option);
+  return rt_help(f, "--valid FILE, or --valid 10%% for the end of the training data");
+}
+
 static bool debugging(const char *word) {
   const char *list = getenv("SHARDC_DEBUG");
   return list && strstr(list, word);

@@ -525,8 +525,7 @@ static bool start(Train *train, Fault *f) {
   if (resumes && r->o.at[OPT_init].given)
     return rt_fault(f, 104, "--resume and --init both say where parameters come from");
   if (!rt_open_data(r, f) || !rt_run_folder(r, !resumes, f) || !rt_start_device(r, f)) return false;
-  if (train->keep_best && !can_evaluate(train))
-    return rt_fault(f, 104, "--keep-best, but the run has no validation data");
+  if (!can_evaluate(train) && !rt_without_validation(r, f)) return false;
   r->at.data = rt_data_identity(&r->data);
   train->saver = rt_saver_open(&r->device, rt_kept(r));
   bool there = rt_exists(r->out); /* a new directory is made only once the run can begin */

@@ -173,6 +173,14 @@ static void warn_never(Eval *e, const AstItem *train) {
   }
 }
 
+/* `--valid` of the executable can still name some. */
+static void warn_eval(Eval *e, const AstItem *train) {
+  const AstSetting *line = settings_line(train, "eval"), *data = settings_line(train, "data");
+  if (!line || !data || setting_option(data, "valid")) return;
+  world_warn(e->w, "W0706", line->path->span, "`eval` changes nothing: the data has no `valid`",
+             "`valid = \"FILES\"`, or `valid = 10%` for the end of the training data");
+}
+
 /* At the end of a run nothing goes on while it is saved. */
 static void warn_async(Eval *e, const AstItem *train) {
   const AstValue *async = settings_value(train, "save", "async");

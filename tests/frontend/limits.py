@@ -111,9 +111,10 @@ with tempfile.TemporaryDirectory() as folder:
     for key in ('machine.node.memory', 'machine.node.reserve', 'plan.zero.bucket', 'plan.zero.persist'):
         refuses_set(folder, f'{key}={10**18}')
     accepts(folder, {}, f'train.steps={10**15}', f'machine.node.memory={10**17}')
-    r, _ = dump(folder, dict(train='eval every = 41\n  save every = 50'))
+    valid = dict(data=' valid = 10%')
+    r, _ = dump(folder, dict(valid, train='eval every = 41\n  save every = 50'))
     if r.stderr.count('W0706') != 2: wrong.append(r.stderr)
-    accepts(folder, dict(train='eval every = 40\n  save every = 40'))
-    accepts(folder, dict(train='eval every = 40'), 'train.steps=3')
+    accepts(folder, dict(valid, train='eval every = 40\n  save every = 40'))
+    accepts(folder, dict(valid, train='eval every = 40'), 'train.steps=3')
 print('\n'.join(wrong + [f'{len(wrong)} wrong']))
 sys.exit(bool(wrong))
