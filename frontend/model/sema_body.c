@@ -164,6 +164,12 @@ static void help_return(Report *r, const AstStmts *body) {
   diag_edit(r, (Span){name.file, name.offset, last->value->span.offset - name.offset}, "return ");
 }
 
+static void after_return(Eval *e, const AstStmt *stmt, const AstStmt *next) {
+  Report *r = eval_error(e, "E0204", next->names.n ? next->names.at[0].span : next->word,
+                         "nothing is computed after `return`");
+  diag_also(r, stmt->word, "the body ends with this line");
+}
+
 /* False: no value was returned. A body whose value is unused uses no parameter, except by its `aux`
    lines. */
 static bool walk_body(Eval *e, Env *env, const AstStmts *body, Span *returned, Val *v) {
@@ -176,6 +182,7 @@ static bool walk_body(Eval *e, Env *env, const AstStmts *body, Span *returned, V
     if (stmt->kind == STMT_RETURN) {
       if (stmt->value) *returned = stmt->value->span;
       *v = eval_expr(e, env, stmt->value);
+      if (i + 1 < body->n) after_return(e, stmt, body->at[i + 1]);
       return true;
     }
     body_statement(e, env, stmt);
