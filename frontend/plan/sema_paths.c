@@ -155,11 +155,11 @@ static void check_rounds(PlanCheck *check, const AstValue *value) {
 }
 
 bool plan_names_params(PlanCheck *check, const AstValue *value) {
-  uint32_t before = diag_errors(check->e->ctx->diag);
+  uint32_t before = check->w->errors;
   Str whole = layer_path_whole(check->e->ctx->names, value->path->text);
   if (!plan_has_path(check, whole)) names_nothing(check, value, whole);
   else check_rounds(check, value);
-  return diag_errors(check->e->ctx->diag) == before;
+  return check->w->errors == before;
 }
 
 void plan_names_part(PlanCheck *check, const AstValue *value) {

@@ -206,14 +206,15 @@ void check_nesterov(Eval *e, const AstItem *train) {
 
 void check_data(Eval *e, const Choice *choice) {
   const AstItem *train = choice->train ? choice->train->item : NULL;
-  check_trained(e, choice);
+  uint32_t before = e->w->errors;
+  if (train) check_lora(e, choice, train);
+  if (e->w->errors == before) check_trained(e, choice);
   check_onebit(e, train);
   check_nesterov(e, train);
   check_delay(e, train);
   check_states(e, train);
   check_groups(e, choice, train);
-  if (train) check_lora(e, choice, train);
-  if (train) warn_never(e, train), warn_async(e, train);
+  if (train) warn_never(e, train), warn_eval(e, train), warn_async(e, train);
   const AstSetting *line = settings_line(train, "data");
   Feds fed = {0};
   if (!line) return;
