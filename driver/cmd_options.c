@@ -1,6 +1,7 @@
 /* The command line by the table options.def: long options with = or a following argument, short
    ones with or without a blank, in any order; `--` ends them. The same table writes --help. */
 #include "cmd.h"
+#include "ir/support/columns.h"
 #include "ir/support/num.h"
 #include "ir/support/output.h"
 #include <stdlib.h>
@@ -41,7 +42,7 @@ static void help_options(FILE *out, unsigned mask) {
     if (option->letter) snprintf(letter, sizeof letter, "-%c, ", option->letter);
     snprintf(left, sizeof left, "%s--%s%s%s", letter, option->name, option->argument ? "=" : "",
              option->argument ? option->argument : "");
-    fprintf(out, "  %-28s %s\n", left, option->help);
+    put_columns(out, left, 28, option->help);
   }
 }
 
@@ -51,9 +52,12 @@ void help_all(FILE *out) {
   fputs("shardc compiles a model description to an executable that trains it.\n\nUsage: shardc "
         "COMMAND ...\n\nCommands:\n",
         out);
-  for (uint32_t i = 0; i < n; i++)
-    if (*command[i].help)
-      fprintf(out, "  %-8s %-20s %s\n", command[i].name, command[i].operands, command[i].help);
+  for (uint32_t i = 0; i < n; i++) {
+    char left[80];
+    if (!*command[i].help) continue;
+    snprintf(left, sizeof left, "%-8s %s", command[i].name, command[i].operands);
+    put_columns(out, left, 32, command[i].help);
+  }
   fputs("\n`shardc help COMMAND` shows the options of a command.\n", out);
 }
 

@@ -66,24 +66,7 @@ static void print_graphs(const rt_program *program) {
   else printf("\nfrom its second run on an entry is one graph of the GPU\n");
 }
 
-static int print_text(const rt_program *program) {
-  printf("%s: %lld parameters\ncompiler %s, target %s, %d workers at most, program %s\n",
-         program->model, (long long)rt_parameters(program), program->compiler, program->target,
-         program->workers, program->hash);
-  printf("equal to the model: %s\n\ntensors\n", program->equal ? program->equal : not_compared);
-  print_tensors(program);
-  printf("\nmemory, bytes\n");
-  for (int i = 0; i < RT_ARENAS; i++)
-    if (is_there(program, i))
-      printf("  %-12s%14lld\n", arenas[i], (long long)program->arena_bytes[i]);
-  printf("  %-10s%16lld per worker\n\nentries%20s%16s%14s%14s%14s\n", "scratch",
-         (long long)program->scratch, "work bytes", "live bytes", "flop", "bytes moved",
-         "unavoidable");
-  for (int i = 0; i < program->nentries; i++)
-    printf("  %-9s%16lld%16lld%14.4g%14.4g%14.4g\n", program->entries[i].name,
-           (long long)program->entries[i].work_bytes, (long long)program->entries[i].live_bytes,
-           program->entries[i].flop, program->entries[i].bytes, program->entries[i].least_bytes);
-  print_graphs(program);
+static void print_kernels(const rt_program *program) {
   printf("\n%d kernels\n", program->nkernels);
   for (int i = 0; i < program->nkernels; i++) {
     printf("  %-34s", program->kernels[i]->name);
@@ -91,9 +74,49 @@ static int print_text(const rt_program *program) {
       printf("%s%lld", k ? "+" : "", (long long)program->kernels[i]->phase[k].chunks);
     rt_say(stdout, " chunks  %s\n", program->kernels[i]->source);
   }
-  printf("\nsettings\n");
+}
+
+/* all: not only what passes decided. */
+static void print_settings(const rt_program *program, bool all) {
+  static const char made[] = "made.";
+  if (all) printf("\nsettings\n");
   for (int i = 0; i < program->nsettings; i++)
-    rt_say(stdout, "  %s = %s\n", program->settings[i].key, program->settings[i].value);
+    if (all || !strncmp(program->settings[i].key, made, sizeof made - 1))
+      rt_say(stdout, "  %s = %s\n", program->settings[i].key, program->settings[i].value);
+}
+
+static void print_memory(const rt_program *program) {
+  printf("\nmemory, bytes\n");
+  for (int i = 0; i < RT_ARENAS; i++)
+    if (is_there(program, i))
+      printf("  %-12s%14lld\n", arenas[i], (long long)program->arena_bytes[i]);
+  printf("  %-10s%16lld per worker\n", "scratch", (long long)program->scratch);
+}
+
+static void print_entries(const rt_program *program) {
+  printf("\nentries%19s%15s%13s%14s%12s\n", "work bytes", "live bytes", "flop", "bytes moved",
+         "least");
+  for (int i = 0; i < program->nentries; i++)
+    printf("  %-9s%15lld%15lld%13.4g%14.4g%12.4g\n", program->entries[i].name,
+           (long long)program->entries[i].work_bytes, (long long)program->entries[i].live_bytes,
+           program->entries[i].flop, program->entries[i].bytes, program->entries[i].least_bytes);
+}
+
+/* One screen; all: tensors, kernels and settings as well. */
+static int print_text(const rt_program *program, bool all) {
+  printf("%s: %lld parameters\ncompiler %s, target %s, %d workers at most\nprogram %s\n",
+         program->model, (long long)rt_parameters(program), program->compiler, program->target,
+         program->workers, program->hash);
+  printf("equal to the model: %s\n", program->equal ? program->equal : not_compared);
+  if (all) printf("\ntensors\n"), print_tensors(program);
+  print_memory(program);
+  print_entries(program);
+  print_graphs(program);
+  if (all) print_kernels(program);
+  else
+    printf("\n%d tensors, %d kernels, %d settings: --all lists them\n", program->ntensors,
+           program->nkernels, program->nsettings);
+  print_settings(program, all);
   return 0;
 }
 
@@ -174,5 +197,5 @@ static int print_source(const rt_program *program) {
 
 int rt_info(Run *r) {
   if (r->o.at[OPT_source].given) return print_source(r->p);
-  return r->o.at[OPT_json].given ? print_json(r->p) : print_text(r->p);
+  return r->o.at[OPT_json].given ? print_json(r->p) : print_text(r->p, r->o.at[OPT_all].given);
 }

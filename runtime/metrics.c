@@ -46,7 +46,9 @@ static void field(Json *json, const char *key, StepRecord *record) {
               {"scale", NULL, &record->scale},
               {"counted", NULL, &record->counted},
               {"ms", NULL, &record->milliseconds},
-              {"waited_ms", NULL, &record->waited}};
+              {"waited_ms", NULL, &record->waited},
+              {"slowest", NULL, &record->slowest},
+              {"slower_ms", NULL, &record->slower}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     if (!strcmp(key, rows[i].key)) {
       if (rows[i].whole) rt_json_int(json, rows[i].whole);
@@ -60,7 +62,7 @@ bool rt_metrics_line(Bytes line, StepRecord *record) {
   char key[64];
   *record = (StepRecord){.step = -1, .loss = NAN, .valid_loss = NAN, .lr = NAN, .norm = NAN};
   record->milliseconds = record->waited = record->scale = record->overflows = NAN;
-  record->counted = NAN;
+  record->counted = record->slowest = record->slower = NAN;
   Json json = rt_json(line.at, line.n);
   if (rt_json_object(&json))
     while (rt_json_member(&json, key, sizeof key)) field(&json, key, record);
@@ -184,6 +186,8 @@ bool rt_metrics_step(Metrics *metrics, const StepRecord *record, Fault *f) {
   n = put(line, n, sizeof line, "counted", record->counted, false);
   n = put(line, n, sizeof line, "ms", record->milliseconds, false);
   n = put(line, n, sizeof line, "waited_ms", record->waited, false);
+  n = put(line, n, sizeof line, "slowest", record->slowest, false);
+  n = put(line, n, sizeof line, "slower_ms", record->slower, false);
   n += (size_t)snprintf(line + n, sizeof line - n, "%s}\n",
                         record->skipped ? ",\"skipped\":true" : "");
   if (record->valid_loss < metrics->best) metrics->best = record->valid_loss;

@@ -23,8 +23,10 @@ typedef struct StepRecord { /* NaN: not known, left out */
   int64_t step, samples, tokens;
   double loss, valid_loss, lr, norm, milliseconds, waited; /* of these, for messages of ranks */
   double scale, overflows; /* of the loss; steps left out for its sake so far */
-  double counted;          /* labels that counted, or the sum of their weights */
-  bool skipped;            /* it was not finite and nothing of it was applied */
+  double slowest,
+      slower;     /* the rank with the longest step, its waits left out, and by how many ms */
+  double counted; /* labels that counted, or the sum of their weights */
+  bool skipped;   /* it was not finite and nothing of it was applied */
 } StepRecord;
 
 /* Opens metrics.jsonl in the run directory. Lines of later steps than `step` are dropped, others

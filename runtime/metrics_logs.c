@@ -15,7 +15,7 @@
 
 /* ---- the figures of a step ---- */
 
-enum { FIGURES = 11 };
+enum { FIGURES = 13 };
 
 typedef struct StepFigure {
   const char *column, *tag; /* of metrics.csv, of TensorBoard */
@@ -34,6 +34,8 @@ static void figures_of(const StepRecord *record, StepFigure figure[FIGURES]) {
       {"counted", "progress/counted", record->counted},
       {"ms", "time/step_ms", record->milliseconds},
       {"waited_ms", "time/waited_ms", record->waited},
+      {"slowest", "time/slowest_rank", record->slowest},
+      {"slower_ms", "time/slower_ms", record->slower},
       {"skipped", "progress/skipped", record->skipped ? 1 : NAN}};
   memcpy(figure, all, sizeof all);
 }

@@ -55,6 +55,10 @@ static void write_figures(FILE *page, const StepRecord *record, int64_t steps, i
   put(page, "step_seconds", "gauge", "Seconds of the newest step.", record->milliseconds / 1e3);
   put(page, "waited_seconds", "gauge", "Of these, seconds for which rank 0 waited for messages.",
       record->waited / 1e3);
+  put(page, "slowest_rank", "gauge", "The rank whose step took longest, without its waits.",
+      record->slowest);
+  put(page, "slower_seconds", "gauge", "By how much the slowest rank is behind the fastest.",
+      record->slower / 1e3);
   put(page, "skipped_total", "counter", "Steps of this process that were not finite.",
       (double)skipped);
 }
@@ -141,6 +145,7 @@ MetricsPort *rt_metrics_port(const char *place, const char *model, int ranks, in
   *port = (MetricsPort){.steps = steps, .ranks = ranks};
   port->record = (StepRecord){.loss = NAN, .valid_loss = NAN, .lr = NAN, .norm = NAN};
   port->record.milliseconds = port->record.waited = port->record.scale = NAN;
+  port->record.slowest = port->record.slower = NAN;
   snprintf(port->model, sizeof port->model, "%s", model);
   pthread_mutex_init(&port->lock, NULL);
   if (!listen_at(port, place, f)) return NULL;

@@ -125,3 +125,11 @@ bool rt_report_nonfinite(const Run *r, const StepRecord *record, Fault *f) {
            before ? "" : "data, parameters and states");
   return *cause ? rt_help(f, "%s", cause) : false;
 }
+
+void rt_tell_uncounted(const Run *r, Meter *meter, const StepRecord *record, int64_t *told) {
+  if (record->counted != 0 || (*told)++ || !rt_is_first(r)) return;
+  rt_meter_break(meter);
+  rt_note("no label of step %lld counts: its loss and gradients are 0 (`counted` in "
+          "metrics.jsonl tells each such step)",
+          (long long)record->step);
+}

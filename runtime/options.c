@@ -2,6 +2,7 @@
    written with dashes. Must not: know what options mean. */
 #include "options.h"
 #include "runtime/base/file.h"
+#include "ir/support/columns.h"
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -254,7 +255,7 @@ void rt_options_help(const char *program, const char *model) {
     printf("  %-8s%s\n", commands[i].name, commands[i].help);
   printf("\noptions; after each, the commands that take it (t, e, s, x, i)\n\n");
   for (int i = 0; i < OPT_COUNT; i++) {
-    char spelled[64], left[128];
+    char spelled[64], left[128], help[400];
     spell(spelled, table[i].name);
     bool maybe = table[i].kind == MAYBE;
     snprintf(left, sizeof left, "--%s%s%s%s", spelled,
@@ -262,8 +263,9 @@ void rt_options_help(const char *program, const char *model) {
              : *table[i].placeholder ? " "
                                      : "",
              table[i].placeholder, maybe ? "]" : "");
-    printf("  %-24s%s (%s)\n", left, table[i].help, table[i].commands);
+    snprintf(help, sizeof help, "%s (%s)", table[i].help, table[i].commands);
+    put_columns(stdout, left, 26, help);
   }
-  printf("\nexit status: 0 done, 1 failed, 2 usage, 3 launch, 4 data or weights, 5 not finite, 75 "
-         "stopped and saved\n");
+  printf("\nexit status: 0 done, 1 failed, 2 usage, 3 launch, 4 data or weights, 5 not\n"
+         "finite, 75 stopped and saved\n");
 }

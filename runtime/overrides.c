@@ -20,7 +20,7 @@ static const struct {
     {"data.train", ANY},           {"data.valid", ANY},           {"data.format", ANY},
     {"data.tokenizer", ANY},       {"data.shuffle", SWITCH},      {"data.raw", SWITCH},
     {"machine.node.f32", NUMBER},  {"machine.node.tf32", NUMBER}, {"machine.node.bf16", NUMBER},
-    {"machine.node.f16", NUMBER},  {"train.save.async", LESS}};
+    {"machine.node.f16", NUMBER},  {"train.save.time", NUMBER},   {"train.save.async", LESS}};
 enum { OPEN_KEYS = sizeof open_keys / sizeof *open_keys };
 
 static bool fits(ValueKind kind, const char *value) {

@@ -73,6 +73,15 @@ static void add_text(StatusLine *line, int spare, const char *before, const char
   snprintf(f->text, sizeof f->text, "%.8s%.20s%.10s", before, text, behind);
 }
 
+/* A rank for which the others wait for a tenth of the step. */
+static void add_slowest(StatusLine *line, const StepRecord *record) {
+  char rank[32];
+  double share = record->slower / record->milliseconds;
+  if (!(share > 0.1)) return;
+  snprintf(rank, sizeof rank, "%.0f +%.0f%%", record->slowest, 100 * share);
+  add_text(line, 6, "  rank ", rank, "");
+}
+
 /* The share of the machine's peak that is used; never a guess. */
 static void add_use(const Meter *meter, StatusLine *line) {
   if (!(meter->flop > 0)) return;
@@ -145,6 +154,7 @@ void rt_meter_step(Meter *meter, const StepRecord *record, int64_t steps, double
   add(&line, 4, meter->rate > 100 ? "  %.2f ms" : "  %.0f ms", 1000 / meter->rate);
   add_text(&line, 1, "  ", rate, meter->tokens ? " tok/s" : " samples/s");
   add_use(meter, &line);
+  add_slowest(&line, record);
   add_text(&line, 2, "  eta ", eta, "");
   print_line(meter, &line, last);
   meter->open = meter->tty && !last;

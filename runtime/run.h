@@ -39,6 +39,13 @@ int rt_caught(Run *r);          /* has any rank got a signal? A call of all rank
 /* Some rank cannot read its data, and all know it: a rank without a fault gets one that is quiet.
  */
 void rt_data_lost(Run *r, Fault *f);
+/* Asked of all ranks after each step: each member becomes the largest of all. */
+typedef struct Agreed {
+  int64_t stop, writing, late; /* reason to stop; is a checkpoint being written, is one due? */
+  double own;                  /* milliseconds of the step without waiting for others; NaN */
+  double slowest, slower; /* out: the rank with the most, and by how much the least is less; NaN */
+} Agreed;
+void rt_agree(Run *r, Agreed *agreed);
 bool rt_all_filled(Run *r, bool filled, Fault *f); /* asked of all ranks */
 bool rt_everywhere(const Run *r, Fault *f);        /* all ranks have this fault; false */
 /* rt_die; waits for the other ranks if all have the fault. */
@@ -56,11 +63,14 @@ bool rt_guarded(const rt_program *p);     /* such a step changes nothing */
 int64_t rt_may_skip(const rt_program *p); /* how many in a row may be left out */
 bool rt_step_is_finite(const rt_program *p, const StepRecord *r);
 bool rt_overflowed(const Run *r); /* the last step was left out because its scale was too large */
+/* Says it of the first step without a label that counts, whose gradients are 0. */
+void rt_tell_uncounted(const Run *r, Meter *meter, const StepRecord *record, int64_t *told);
 bool rt_report_nonfinite(const Run *r, const StepRecord *record,
                          Fault *f); /* fills f, returns false */
 
 /* session.c */
 int64_t rt_count_option(const Run *r, OptionId o, int64_t otherwise);
+double rt_save_seconds(const Run *r); /* between checkpoints by the clock; 0: none */
 int64_t rt_count_setting(const Run *r, OptionId o, const char *key); /* the option, or that */
 int64_t rt_kept(const Run *r);     /* checkpoints that stay; 0: none is written */
 bool rt_saves_aside(const Run *r); /* `save async = on`, and there are saves before the end */

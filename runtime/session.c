@@ -27,10 +27,16 @@ int64_t rt_count_setting(const Run *r, OptionId o, const char *key) {
 
 int64_t rt_kept(const Run *r) { return rt_count_setting(r, OPT_keep, "train.save.keep"); }
 
+double rt_save_seconds(const Run *r) {
+  const char *text = rt_setting_of(r->p, "train.save.time");
+  if (r->o.at[OPT_save_time].given) return r->o.at[OPT_save_time].real;
+  return text ? strtod(text, NULL) : 0;
+}
+
 bool rt_saves_aside(const Run *r) {
   const char *async = rt_setting_of(r->p, "train.save.async");
-  return r->o.command == 't' && async && !strcmp(async, "on") && rt_kept(r) &&
-         rt_count_setting(r, OPT_save_every, "train.save.every");
+  bool often = rt_count_setting(r, OPT_save_every, "train.save.every") || rt_save_seconds(r) > 0;
+  return r->o.command == 't' && async && !strcmp(async, "on") && rt_kept(r) && often;
 }
 
 int64_t rt_seed(const Run *r) { return rt_count_setting(r, OPT_seed, "train.seed"); }

@@ -36,9 +36,10 @@ typedef struct Train {
   bool begun;                /* steps are `later` in this process */
   int64_t told_uncounted, told_unevaluated; /* how often nothing counted, in training and after */
   Saver *saver;
-  bool saves;   /* false: no checkpoint is written, not even at the end */
-  bool aside;   /* checkpoints are written while training goes on */
-  bool writing; /* .. and some rank still writes */
+  bool saves;             /* false: no checkpoint is written, not even at the end */
+  bool aside;             /* checkpoints are written while training goes on */
+  bool writing;           /* .. and some rank still writes */
+  double slowest, slower; /* rank, and its milliseconds, as in StepRecord */
   Metrics metrics;
   MetricsPort *port; /* NULL: none */
   Meter meter;
@@ -124,23 +125,13 @@ static bool one_step(Train *train, StepRecord *record, Fault *f) {
   return true;
 }
 
-/* Such a step changes nothing by its gradients, which are 0. */
-static void tell_uncounted(Train *train, const StepRecord *record) {
-  Run *r = train->r;
-  if (record->counted != 0 || train->told_uncounted++ || !rt_is_first(r)) return;
-  rt_meter_break(&train->meter);
-  rt_note("no label of step %lld counts: its loss and gradients are 0 (`counted` in "
-          "metrics.jsonl tells each such step)",
-          (long long)record->step);
-}
-
 static void advance(Run *r, const StepRecord *record) {
   r->at.step = record->step, r->at.samples = record->samples, r->at.tokens = record->tokens;
   if (!record->skipped) r->at.loss = record->loss;
 }
 
-/* Asked of all ranks: the larger reason counts. */
-static Stop why_stop(Train *train, bool filled) {
+/* Asked of all ranks: the larger reason counts. own: milliseconds of the last step without waits. */
+static Stop why_stop(Train *train, bool filled, double own) {
   Run *r = train->r;
   if (r->at.step >= train->steps) return DONE;
   Stop mine = !filled                         ? NO_DATA
@@ -148,13 +139,15 @@ static Stop why_stop(Train *train, bool filled) {
               : rt_now() >= train->limit      ? TIME_UP
                                               : GO_ON;
   bool late = train->save_seconds > 0 && rt_now() >= train->saved_at + train->save_seconds;
-  int64_t told[] = {mine, rt_saver_busy(train->saver), late};
-  rt_comm_max_of(&r->comm, "whether to stop", told, 3);
-  train->writing = told[1], train->save_due = told[2];
-  return (Stop)told[0];
+  Agreed agreed = {.stop = mine, .writing = rt_saver_busy(train->saver), .late = late, .own = own};
+  rt_agree(r, &agreed);
+  train->writing = agreed.writing, train->save_due = agreed.late;
+  train->slowest = agreed.slowest, train->slower = agreed.slower;
+  return (Stop)agreed.stop;
 }
 
-static bool write_metrics(Train *train, const StepRecord *record, Fault *f) {
+static bool write_metrics(Train *train, StepRecord *record, Fault *f) {
+  record->slowest = train->slowest, record->slower = train->slower;
   if (rt_is_first(train->r)) rt_metrics_port_step(train->port, record);
   return !rt_is_first(train->r) || rt_metrics_step(&train->metrics, record, f);
 }
@@ -342,13 +335,14 @@ static bool after_step(Train *train, StepRecord *record, Stop stop, Fault *f) {
 
 static bool loop(Train *train, Stop *stop, Fault *f) {
   StepRecord record;
-  for (bool filled; filled = fill(train, f), (*stop = why_stop(train, filled)) == GO_ON;) {
+  for (bool filled; filled = fill(train, f), (*stop = why_stop(train, filled, NAN)) == GO_ON;) {
     if (!one_step(train, &record, f)) return false;
     if (rt_step_is_finite(train->r->p, &record)) train->skipped = 0;
     else if (!record.skipped && !handle_fault(train, &record, f)) return false;
-    tell_uncounted(train, &record);
+    rt_tell_uncounted(train->r, &train->meter, &record, &train->told_uncounted);
     advance(train->r, &record);
-    if (!after_step(train, &record, *stop = why_stop(train, true), f)) return false;
+    *stop = why_stop(train, true, record.milliseconds - record.waited);
+    if (!after_step(train, &record, *stop, f)) return false;
     if (*stop != GO_ON) return true;
   }
   if (*stop == NO_DATA) return rt_data_lost(train->r, f), keep_state(train, f);
@@ -436,7 +430,7 @@ static void read_settings(Train *train) {
   train->eval_batches = rt_count_setting(r, OPT_eval_batches, "train.eval.batches");
   train->save_every = rt_count_setting(r, OPT_save_every, "train.save.every");
   train->may_skip = rt_may_skip(r->p);
-  train->save_seconds = r->o.at[OPT_save_time].real;
+  train->save_seconds = rt_save_seconds(r);
   train->saved_at = rt_now(), train->keep_best = r->o.at[OPT_keep_best].given;
   train->saves = rt_kept(r) && (train->save_every || !r->o.at[OPT_save_every].given);
   train->aside = rt_saves_aside(r);
@@ -516,7 +510,7 @@ static bool start(Train *train, Fault *f) {
   bool resumes = r->o.at[OPT_resume].given;
   read_settings(train);
   if (r->o.at[OPT_log_as].given && !rt_logs_check(r->o.at[OPT_log_as].text, f)) return false;
-  if (!train->saves && (train->keep_best || train->save_seconds > 0))
+  if (!train->saves && (train->keep_best || r->o.at[OPT_save_time].given))
     return rt_fault(f, 104, "%s, but no checkpoint is written (--keep 0 or --save-every 0)",
                     train->keep_best ? "--keep-best" : "--save-time");
   if (!(train->step = rt_entry_find(r->p, "step")))

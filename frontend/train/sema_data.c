@@ -185,10 +185,10 @@ static void warn_eval(Eval *e, const AstItem *train) {
 static void warn_async(Eval *e, const AstItem *train) {
   const AstValue *async = settings_value(train, "save", "async");
   if (!async || !settings_on(train, ITEM_TRAIN, "save", "async")) return;
-  if (!settings_value(train, "save", "every"))
+  if (!settings_value(train, "save", "every") && !settings_value(train, "save", "time"))
     world_warn(e->w, "W0706", async->span,
-               "`async` of `save` changes nothing: without `every`, checkpoints are written at the "
-               "end only",
+               "`async` of `save` changes nothing: without `every` or `time`, checkpoints are "
+               "written at the end only",
                "`every = 1000`, or `--save-every` when the executable is started");
 }
 

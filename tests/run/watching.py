@@ -17,7 +17,8 @@ plan two for Small { mesh dp = 2
  place Batch -> dp }
 '''
 TAGS = {'loss': 'loss/train', 'valid_loss': 'loss/validation', 'lr': 'optimizer/lr', 'grad_norm': 'optimizer/grad_norm',
-        'samples': 'progress/samples', 'tokens': 'progress/tokens', 'ms': 'time/step_ms', 'waited_ms': 'time/waited_ms'}
+        'samples': 'progress/samples', 'tokens': 'progress/tokens', 'ms': 'time/step_ms', 'waited_ms': 'time/waited_ms',
+        'slowest': 'time/slowest_rank', 'slower_ms': 'time/slower_ms'}
 
 
 def records(path):
