@@ -57,7 +57,7 @@ static void write_figures(FILE *page, const StepRecord *record, int64_t steps, i
       record->waited / 1e3);
   put(page, "slowest_rank", "gauge", "The rank whose step took longest, without its waits.",
       record->slowest);
-  put(page, "slower_seconds", "gauge", "By how much the slowest rank is behind the fastest.",
+  put(page, "slower_seconds", "gauge", "By how much the fastest rank took less than the slowest.",
       record->slower / 1e3);
   put(page, "skipped_total", "counter", "Steps of this process that were not finite.",
       (double)skipped);

@@ -130,7 +130,7 @@ static void advance(Run *r, const StepRecord *record) {
   if (!record->skipped) r->at.loss = record->loss;
 }
 
-/* Asked of all ranks: the larger reason counts. own: milliseconds of the last step without waits. */
+/* Asked of all ranks: the larger reason counts. own: ms of the last step without its waits. */
 static Stop why_stop(Train *train, bool filled, double own) {
   Run *r = train->r;
   if (r->at.step >= train->steps) return DONE;

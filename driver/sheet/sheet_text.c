@@ -8,7 +8,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-/* Of a terminal, or as COLUMNS says; 0: lines are as long as they are, for other programs. */
+/* The width of a terminal, or COLUMNS; 0: other programs read the lines, which are not cut. */
 static size_t width_of(FILE *file) {
   const char *said = getenv("COLUMNS");
   struct winsize size;

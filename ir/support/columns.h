@@ -6,8 +6,8 @@
 
 enum { TEXT_WIDTH = 80 };
 
-/* The bytes of `text` that fit into `room` columns, up to a blank, which does not follow a digit (its
-   unit stays with a number); at least one word. */
+/* The bytes of `text` that fit into `room` columns, up to a blank that does not follow a digit, so
+   that a number keeps its unit; at least one word. */
 static inline size_t columns_fit(const char *text, size_t room) {
   size_t n = 0, good = 0;
   for (size_t word; text[n]; n += word) {

@@ -44,7 +44,7 @@ def train(exe, before, steps='6', env={}):
     check(bool(flies) == (exe != 'off'), f'{exe}: what the messages take of a processor')
     told = [json.loads(l) for l in open(f'{folder}/out {exe}/metrics.jsonl')]
     check(all(0 <= r['waited_ms'] <= r['ms'] for r in told) and any(r['waited_ms'] > 0 for r in told), f'{exe}: {told}')
-    check(all(r['slowest'] in range(4) and 0 <= r['slower_ms'] <= r['ms'] for r in told[:-1]), f'{exe}: {told}')
+    check(all(r['slowest'] in range(4) and r['slower_ms'] >= 0 for r in told[:-1]), f'{exe}: {told}')
     latest = f'{folder}/out {exe}/latest'
     files = {n: read(f'{latest}/{n}') for n in sorted(os.listdir(latest)) if n.endswith('.safetensors')}
     check(len(files) == 4, f'{exe}: {list(files)}')
