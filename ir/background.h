@@ -8,7 +8,7 @@
    runtime waits by them (rt_program.background). */
 #ifndef SHARDC_IR_BACKGROUND_H
 #define SHARDC_IR_BACKGROUND_H
-#include <stdbool.h>
+#include "ir/support/diag.h"
 
 typedef enum BackgroundOp {
 #define BACKGROUND(name, stream, reads, writes, meaning) BACKGROUND_##name,
@@ -21,6 +21,7 @@ typedef struct Background { /* of a module, one row per operation */
   bool there;
   unsigned after;   /* 1 << BackgroundOp */
   unsigned streams; /* 1 << OpStream */
+  Span span;        /* of its line, where it was read */
 } Background;
 
 #endif

@@ -39,7 +39,10 @@ void read_background(Parser *p) {
              background_stream(op));
   Background *background = &p->m->background[op];
   background->there = true;
-  if (!lex_keyword(p, "after")) return;
-  do read_background_token(p, background);
-  while (lex_take(p, ','));
+  bool more = lex_keyword(p, "after");
+  while (more) {
+    read_background_token(p, background);
+    more = lex_take(p, ',');
+  }
+  background->span = lex_span(p, at);
 }

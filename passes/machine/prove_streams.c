@@ -51,10 +51,33 @@ static const char *background_said(unsigned after, unsigned streams) {
   return "";
 }
 
+static Span global_span(const Module *m, const Global *global) {
+  return global->span.file ? global->span : loc_span(m, global->loc);
+}
+
+/* `save async = on`, or the first of the inputs; of a dump without the one, the first tensor that is
+   saved. */
+static Span asked_by(const Module *m, BackgroundOp op) {
+  bool saves = op == BACKGROUND_keep || op == BACKGROUND_write;
+  Span line = module_written(m, "train.save.async").all;
+  if (saves && line.file) return line;
+  for (uint32_t i = 0; i < m->globals.n; i++) {
+    const Global *global = m->globals.at[i];
+    if (saves ? global_is_kept(m, global) : global_is_read_ahead(m, global))
+      return global_span(m, global);
+  }
+  return (Span){0};
+}
+
 static Report *report_background(Module *m, BackgroundOp op, const char *what, const char *other) {
   const char *quote = *other ? "`" : "";
-  return diag_at(m->ctx->diag, "E1112", (Span){0}, "background operation `%s` %s%s%s%s",
-                 background_name(op), what, quote, other, quote);
+  Span own = m->background[op].span, asked = asked_by(m, op);
+  Report *r =
+      diag_at(m->ctx->diag, "E1112", own.file ? own : asked, "background operation `%s` %s%s%s%s",
+              background_name(op), what, quote, other, quote);
+  if (own.file && asked.file)
+    diag_also(r, asked, op >= BACKGROUND_keep ? "it saves this" : "it is for these inputs");
+  return r;
 }
 
 /* An operation outside of entries waits for those with which it shares bytes, and no other. */
