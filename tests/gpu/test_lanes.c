@@ -4,7 +4,8 @@
    from a graph, in orders that events allow. Then one wait or one record of an event is left out,
    each in turn: some order shows it. Then a program whose next step begins while parameters arrive:
    parameters computed on the host are uploaded directly to their place, and each step reads them
-   one by one. */
+   one by one. While they arrive, a snapshot of parameters and of the host's sums is taken between
+   two steps (runtime/device/cuda/cuda_background.c), and a thread reads it. */
 #include "runtime/device/cuda/device_cuda.h"
 #include <setjmp.h>
 #include <signal.h>
@@ -17,11 +18,12 @@
 #include <cmocka.h>
 
 enum { RUNS = 3, ROUNDS = 6, COUNT = 16, BYTES = COUNT * 4 };
-enum { ORDERS = 12, STEPS = 5, ROWS = 3 }; /* of steps that go on */
+enum { ORDERS = 12, STEPS = 5, ROWS = 3, SAVED = 3 }; /* of steps that go on; before the snapshot */
 
-static int64_t slot = BYTES; /* bytes of it */
-static bool goes_on;         /* steps begin while results of the last one arrive */
-static int sums;             /* that the host has made */
+static int64_t slot = BYTES;                 /* bytes of it */
+static bool goes_on;                         /* steps begin while results of the last one arrive */
+static int sums;                             /* that the host has made */
+static rt_background saving[RT_BACKGROUNDS]; /* nothing is there: no snapshot */
 
 /* sum += down */
 static void add(void *const *buffers, int64_t chunk, void *scratch) {
@@ -93,12 +95,27 @@ static void compare(const float *have, int run) {
   }
 }
 
-/* The values that the last step read, by the same sums. */
-static void compare_steps(const float *have) {
-  float row[ROWS * COUNT], sum[COUNT] = {0};
+/* After so many steps, by the same sums: rows, and the last sum. */
+static void rows_after(int steps, float row[(ROWS + 1) * COUNT]) {
+  float *sum = row + ROWS * COUNT;
   for (int i = 0; i < ROWS * COUNT; i++) row[i] = number(0, i);
-  for (int k = 0; k < STEPS - 1; k++)
+  memset(sum, 0, BYTES);
+  for (int k = 0; k < steps; k++)
     for (int i = 0; i < ROWS * COUNT; i++) row[i] = sum[i % COUNT] += row[i];
+}
+
+/* A thread writes the snapshot to files. */
+static void compare_snapshot(const Device *d) {
+  float row[(ROWS + 1) * COUNT];
+  rows_after(SAVED, row);
+  d->kind->background(d, RT_BACKGROUND_write);
+  if (memcmp(row, d->ctx.arena[RT_SNAPSHOT], sizeof row)) _exit(1);
+}
+
+/* The values that the last step read. */
+static void compare_steps(const float *have) {
+  float row[(ROWS + 1) * COUNT];
+  rows_after(STEPS - 1, row);
   for (int i = 0; i < 2 * ROWS * COUNT; i++) {
     float wanted = row[i % (ROWS * COUNT)];
     if (have[i] < wanted || have[i] > wanted) _exit(1);
@@ -110,8 +127,11 @@ static void run_steps(Device *d, const rt_tensor *tensors, const rt_entry *entry
   Fault f = {0};
   float *w = rt_tensor_write(d, &tensors[0]);
   for (int i = 0; i < ROWS * COUNT; i++) w[i] = number(0, i);
-  for (int k = 0; k < STEPS; k++)
+  for (int k = 0; k < STEPS; k++) {
+    if (k == SAVED) d->kind->background(d, RT_BACKGROUND_keep);
     if (!rt_device_run(d, entry, &f)) rt_die(&f);
+  }
+  if (saving[RT_BACKGROUND_keep].there) compare_snapshot(d);
   rt_cuda_wait(d->inside); /* in order 0 nothing is done before it has to be */
   if (!strcmp(getenv("SHARDC_EMULATE_ORDER"), "0") && sums == STEPS * ROWS) _exit(2);
   compare_steps(rt_tensor_read(d, &tensors[1]));
@@ -134,32 +154,39 @@ static void run_program(bool no_graph) {
                                 .arena = RT_STATES,
                                 .bytes = ROUNDS * BYTES,
                                 .view = -1}};
-  const rt_program p = {.abi = RT_ABI_VERSION,
-                        .model = "test",
-                        .compiler = "",
-                        .hash = "",
-                        .target = "sm_80",
-                        .sm = 80,
-                        .workers = 1,
-                        .arena_bytes = {[RT_WEIGHTS] = tensors[0].bytes,
-                                        [RT_STATES] = tensors[1].bytes,
-                                        [RT_IO] = 64 + 4 * slot,
-                                        [RT_WORK] = 2 * BYTES,
-                                        [RT_HOST_STATES] = BYTES,
-                                        [RT_HOST_WORK] = BYTES},
-                        .move_slot = slot,
-                        .move_slots = {2, 2},
-                        .most_back = ROWS - 1,
-                        .host_window = tensors[1].bytes,
-                        .tensors = tensors,
-                        .ntensors = 2,
-                        .kernels = kernels,
-                        .nkernels = 1,
-                        .entries = &entry,
-                        .nentries = 1};
+  const rt_range snapshot[] = {{RT_WEIGHTS, 0, ROWS * BYTES, 0},
+                               {RT_HOST_STATES, 0, BYTES, ROWS * BYTES}};
+  const bool saves = saving[RT_BACKGROUND_keep].there;
+  rt_program p = {.abi = RT_ABI_VERSION,
+                  .model = "test",
+                  .compiler = "",
+                  .hash = "",
+                  .target = "sm_80",
+                  .sm = 80,
+                  .workers = 1,
+                  .arena_bytes = {[RT_WEIGHTS] = tensors[0].bytes,
+                                  [RT_STATES] = tensors[1].bytes,
+                                  [RT_IO] = 64 + 4 * slot,
+                                  [RT_WORK] = 2 * BYTES,
+                                  [RT_HOST_STATES] = BYTES,
+                                  [RT_HOST_WORK] = BYTES},
+                  .snapshot = snapshot,
+                  .nsnapshot = saves ? 2 : 0,
+                  .move_slot = slot,
+                  .move_slots = {2, 2},
+                  .most_back = ROWS - 1,
+                  .host_window = tensors[1].bytes,
+                  .tensors = tensors,
+                  .ntensors = 2,
+                  .kernels = kernels,
+                  .nkernels = 1,
+                  .entries = &entry,
+                  .nentries = 1};
   Device d;
   Fault f = {0};
-  DeviceOptions o = {.number = -1, .no_graph = no_graph, .threads = 1};
+  if (saves) p.arena_bytes[RT_SNAPSHOT] = (ROWS + 1) * BYTES;
+  memcpy(p.background, saving, sizeof saving);
+  DeviceOptions o = {.number = -1, .no_graph = no_graph, .threads = 1, .saves = saves};
   if (!rt_device_start(&d, &p, NULL, &o, &f)) rt_die(&f);
   if (goes_on) run_steps(&d, tensors, &entry);
   for (int run = 0; run < RUNS && !goes_on; run++) {
@@ -274,6 +301,24 @@ static void goes_on_no_record(void **state) {
   leave_out_amid("record", 38, 55, unseen);
 }
 
+/* The thread that writes files waits for the snapshot, and this for the streams that change what it
+   copies. `keep` needs no wait for `write`: the host gives a snapshot to a thread, and takes the
+   next one when it has come back (runtime/store/saver.c). */
+static void snapshots(void **state) {
+  static const unsigned streams = 1 << RT_STREAM_HOST | 1 << RT_STREAM_UP;
+  static const rt_background keep = {true, 1 << RT_BACKGROUND_write, streams},
+                             write = {true, 1 << RT_BACKGROUND_keep, 0};
+  saving[RT_BACKGROUND_keep] = keep, saving[RT_BACKGROUND_write] = write;
+  goes_on_in_all_orders(state);
+  goes_on = true;
+  saving[RT_BACKGROUND_keep].streams = 0;
+  if (goes_unseen(NULL)) fail_msg("nobody notices that `keep` does not wait for the streams");
+  saving[RT_BACKGROUND_keep] = keep, saving[RT_BACKGROUND_write].after = 0;
+  if (goes_unseen(NULL)) fail_msg("nobody notices that `write` does not wait for `keep`");
+  goes_on = false;
+  memset(saving, 0, sizeof saving);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(all_orders),
                                      cmocka_unit_test(in_pieces),
@@ -281,7 +326,8 @@ int main(void) {
                                      cmocka_unit_test(no_record),
                                      cmocka_unit_test(goes_on_in_all_orders),
                                      cmocka_unit_test(goes_on_no_wait),
-                                     cmocka_unit_test(goes_on_no_record)};
+                                     cmocka_unit_test(goes_on_no_record),
+                                     cmocka_unit_test(snapshots)};
   setenv("SHARDC_LIBCUDA", LIBCUDA, 1);
   setenv("SHARDC_EMULATE_LATE", "1", 1);
   return cmocka_run_group_tests(tests, NULL, NULL);
