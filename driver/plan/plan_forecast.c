@@ -59,6 +59,7 @@ static void say_step(Sheet *sheet, const Planned *planned, const Forecast *forec
   say_exposed(sheet, planned, &step->time);
   sheet_say_if(sheet, step->time.pcie + step->time.host > 0,
                ", waiting for copies and the host {seconds.host}", as_seconds(step->time.away));
+  plan_background_of(sheet, planned, &step->time);
   sheet_say_if(sheet, step->time.slowed > 0, ", slowed by messages {seconds.slowed}",
                as_seconds(step->time.slowed));
   sheet_say(sheet,

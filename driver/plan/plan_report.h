@@ -105,6 +105,7 @@ const char *plan_formula(const Module *m, int part, int64_t bytes);
 /* Parts of these. */
 void plan_traffic_of(Sheet *sheet, const Planned *planned, const PlanStep *step);
 void plan_time_of(Sheet *sheet, const Planned *planned, const PlanStep *step);
+void plan_background_of(Sheet *sheet, const Planned *planned, const StepTime *time);
 void plan_forecast_of(Sheet *sheet, const Planned *planned, const Forecast *forecast);
 void plan_freeze(Sheet *sheet, const Planned *planned); /* plan_freeze.c */
 void plan_moves(Sheet *sheet, bool shown, const char *words, const Moves *moves); /* plan_host.c */

@@ -99,6 +99,19 @@ static void say_axis(Sheet *sheet, const Planned *planned, const StepTime *time,
   sheet_say_if(sheet, crosses, ")");
 }
 
+/* , waiting for the next inputs 0.2 s, 0.1 s hidden, snapshots 0.01 s (0.5 s every 50 steps); what
+   takes less than a thousandth is not said */
+void plan_background_of(Sheet *sheet, const Planned *planned, const StepTime *time) {
+  double seen = time->total / 1000;
+  sheet_say_if(sheet, time->inputs > seen, ", waiting for the next inputs {seconds.inputs}",
+               as_seconds(time->inputs));
+  sheet_put(sheet, "{seconds.send_inputs}{seconds.snapshot}", as_seconds(time->sends),
+            as_seconds(time->snapshot));
+  sheet_say_if(sheet, time->saves > seen, ", snapshots {seconds.snapshots} ({} every {} steps)",
+               as_seconds(time->saves), as_seconds(time->snapshot),
+               as_count((double)module_whole(planned->m, "train.save.every")));
+}
+
 /* at least 1.2 s: computation 0.8 s, memory 0.3 s (concurrent), over data 0.4 s (between nodes)
    at least 0.9 s: computation 0.8 s, over data 0.1 s and 0.3 s hidden, over pcie 0.2 s */
 void plan_time_of(Sheet *sheet, const Planned *planned, const PlanStep *step) {
@@ -115,6 +128,7 @@ void plan_time_of(Sheet *sheet, const Planned *planned, const PlanStep *step) {
   sheet_say_if(sheet, time->host > 0, ", on the host {seconds.host}", as_seconds(time->host));
   sheet_say_if(sheet, time->pcie + time->host > 0, ", of which the GPU waits for {seconds.away}",
                as_seconds(time->away));
+  plan_background_of(sheet, planned, time);
   sheet_say_if(sheet, time->slowed > 0, ", slowed by {seconds.slowed} by messages that CPUs carry",
                as_seconds(time->slowed));
   sheet_say(sheet, "\n");

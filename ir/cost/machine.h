@@ -38,7 +38,9 @@ typedef struct StepTime { /* seconds, 0: not known */
   double host;    /* kernels of the host */
   double longest; /* of these, and of copies one way, what takes the longest */
   double away;    /* of both: for so long the GPU waits for them */
-  double total;   /* the larger of computation and memory, then waits; 0: something is not known */
+  double sends, inputs;   /* the copy of the next inputs; the GPU waits for it, or moves them */
+  double snapshot, saves; /* a step that saves takes longer; on average of all steps */
+  double total; /* the larger of computation and memory, then waits; 0: something is not known */
 } StepTime;
 
 /* traffic and counts are those of m after pass `memory`; on_host: those of host kernels of a GPU

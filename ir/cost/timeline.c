@@ -12,7 +12,9 @@
 #include "count.h"
 #include "ir/schedule/flight.h"
 #include "kernel_time.h"
+#include "timeline_background.h"
 #include "timeline_host.h"
+#include "ir/plan/module_settings.h"
 #include "ir/shape/placement.h"
 
 typedef struct KernelSeconds { /* counted once */
@@ -39,6 +41,7 @@ typedef struct Clocks {
      0: there was none. */
   double *away;
   HostClocks host;
+  BackgroundClocks background;
 } Clocks;
 
 static double kernel_seconds(Clocks *clocks, const Fn *f) {
@@ -210,6 +213,7 @@ static void step(Clocks *clocks, uint32_t i) {
 static Clocks clocks_of(const Module *m, const Machine *machine, const EventList *events) {
   Clocks clocks = {.m = m, .x = machine, .events = events};
   clocks.host = host_clocks(m, machine, events);
+  clocks.background = background_clocks(m, machine, events->entry);
   clocks.over = ARENA_ARRAY(m->arena, double, events->at.n + 1);
   clocks.at = ARENA_ARRAY(m->arena, ClocksAt, events->at.n + 1);
   clocks.away = ARENA_ARRAY(m->arena, double, events->at.n + 1);
@@ -217,14 +221,21 @@ static Clocks clocks_of(const Module *m, const Machine *machine, const EventList
   return clocks;
 }
 
+static void run_step(Clocks *clocks, Lanes *lanes) {
+  clocks->lanes = clocks->host.lanes = clocks->background.lanes = lanes;
+  clocks->kernels = background_begin(&clocks->background, clocks->kernels);
+  for (uint32_t i = 0; i < clocks->events->at.n; i++) step(clocks, i);
+}
+
 Lanes lanes_of(const Module *m, const Machine *machine, const EventList *events) {
   Lanes lanes = {0};
   if (machine->flops <= 0) return lanes;
   Clocks clocks = clocks_of(m, machine, events);
-  clocks.lanes = clocks.host.lanes = &lanes;
-  for (uint32_t i = 0; i < events->at.n; i++) step(&clocks, i);
+  run_step(&clocks, &lanes);
   double over = host_clock_over(&clocks.host);
-  if (over > clocks.kernels) lanes.away += over - clocks.kernels;
+  if (over > clocks.kernels) lanes.away += over - clocks.kernels, clocks.kernels = over;
+  clocks.kernels = background_end(&clocks.background, clocks.kernels);
+  background_save(&clocks.background, clocks.kernels, over);
   return lanes;
 }
 
@@ -237,10 +248,12 @@ static Lanes lanes_among(const Module *m, const Machine *machine, const EventLis
   for (int n = 0; n < STEPS; n++) {
     host_clock_shift(&clocks.host, clocks.kernels);
     clocks.messages -= clocks.kernels, clocks.kernels = 0;
-    lanes = (Lanes){0}, clocks.lanes = clocks.host.lanes = &lanes;
-    for (uint32_t i = 0; i < events->at.n; i++) step(&clocks, i);
+    lanes = (Lanes){0};
+    run_step(&clocks, &lanes);
     if (n) note_behind(&clocks); /* the first step finds lanes empty */
+    clocks.kernels = background_end(&clocks.background, clocks.kernels);
   }
+  background_save(&clocks.background, clocks.kernels, host_clock_over(&clocks.host));
   return lanes;
 }
 
@@ -249,6 +262,18 @@ Lanes plan_lanes(const Module *m, const Machine *machine, const Fn *entry) {
   EventList *events = ARENA_NEW(m->arena, EventList); /* spans point into it */
   *events = events_of(m, entry);
   return module_copies_stay(m) ? lanes_among(m, machine, events) : lanes_of(m, machine, events);
+}
+
+/* A step is no shorter than the copy of the next inputs. */
+static void hide_background(const Lanes *lanes, const Module *m, StepTime *step_time) {
+  double every = (double)module_whole(m, "train.save.every");
+  step_time->sends = lanes->sends, step_time->inputs = lanes->inputs;
+  step_time->total += lanes->inputs;
+  double least = lanes->sends - step_time->total;
+  if (least > 0) step_time->inputs += least, step_time->total += least;
+  step_time->snapshot = lanes->snapshot;
+  step_time->saves = every > 0 ? lanes->snapshot / every : 0;
+  step_time->total += step_time->saves;
 }
 
 void lanes_hide(const Lanes *lanes, const Module *m, StepTime *step_time) {
@@ -264,4 +289,5 @@ void lanes_hide(const Lanes *lanes, const Module *m, StepTime *step_time) {
   step_time->total -= beside - step_time->away;
   double least = step_time->longest - step_time->total; /* rounds that are left out wait no less */
   if (least > 0) step_time->away += least, step_time->total += least;
+  hide_background(lanes, m, step_time);
 }

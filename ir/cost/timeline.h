@@ -51,6 +51,9 @@ typedef struct Lanes {
                     well */
   double away;   /* seconds in which the GPU waits for copies from and to the host, or for host
                     kernels */
+  double sends, inputs; /* the copy of the next inputs; kernels wait for it, and for its move into
+                           place */
+  double snapshot;      /* a step that saves takes longer */
 } Lanes;
 
 /* For the entry of the events; empty if the machine does not give its speed. */

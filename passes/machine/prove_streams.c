@@ -55,8 +55,8 @@ static Span global_span(const Module *m, const Global *global) {
   return global->span.file ? global->span : loc_span(m, global->loc);
 }
 
-/* `save async = on`, or the first of the inputs; of a dump without the one, the first tensor that is
-   saved. */
+/* `save async = on`, or the first of the inputs; a dump does not have that line: the first tensor
+   that is saved. */
 static Span asked_by(const Module *m, BackgroundOp op) {
   bool saves = op == BACKGROUND_keep || op == BACKGROUND_write;
   Span line = module_written(m, "train.save.async").all;

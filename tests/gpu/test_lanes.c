@@ -95,7 +95,7 @@ static void compare(const float *have, int run) {
   }
 }
 
-/* After so many steps, by the same sums: rows, and the last sum. */
+/* Rows after a number of steps, by the same sums, and the last sum. */
 static void rows_after(int steps, float row[(ROWS + 1) * COUNT]) {
   float *sum = row + ROWS * COUNT;
   for (int i = 0; i < ROWS * COUNT; i++) row[i] = number(0, i);

@@ -45,7 +45,19 @@ def plan(name, node=ALL, link=INTER, arch='sm_90', json_=True, target=None, **re
 
 def parts(forecast):
     s = forecast['seconds']
-    return s['kernels'] + s['bubble'] + sum(s['exposed'].values()) + s['host'] + s['slowed']
+    return sum(s[part] for part in ('kernels', 'bubble', 'host', 'slowed', 'inputs', 'snapshots')) + \
+        sum(s['exposed'].values())
+
+
+def background(pcie):
+    """A plan of one GPU that copies its inputs and its snapshots over a link of that rate."""
+    text = (MODEL % ('sm_80', 'f32 = 20TFLOPS hbm = 2TB/s', '', 'data = 1', 'place Batch -> data')).replace(
+        'clip 1.0', 'clip 1.0; save every = 20 async = on').replace(' nodes = 2; ', '; ').replace('precision bf16', '')
+    open(f'{folder}/m.shard', 'w').write(text)
+    p = subprocess.run([SHARDC, 'plan', 'm.shard', '--json', '--set', f'machine.host.pcie={pcie}'], cwd=folder,
+                       capture_output=True, text=True, env=dict(os.environ, SHARDC_PATH=EXAMPLES, NO_COLOR='1'))
+    check(p.returncode == 0, p.stderr)
+    return json.loads(p.stdout)
 
 
 try:
@@ -60,6 +72,17 @@ try:
         check(abs(f['tokens_per_second'] * f['seconds_per_step'] / (64 * 128) - 1) < 1e-2, f'{name}: {f}')
         check(f['published'] == ([dict(line='host pcie', value=64e9)] if name == 'host' else []), f['published'])
         check((s['bubble'] > 0) == (name in ('pipe', 'stages')), f'{name}: bubble {s["bubble"]}')
+    # inputs are hidden by the step until their copy takes longer; snapshots are always waited for
+    for pcie in '10GB/s', '0.1MB/s':
+        j, pcie, slow = background(pcie), float(pcie[:-4]) * (1e9 if 'G' in pcie else 1e6), 'M' in pcie
+        ahead, snapshot = j['classes'][0]['host_pinned']['ahead'], j['classes'][0]['host']['snapshot']
+        s, step = j['seconds'], max(j['seconds']['compute'], j['seconds']['memory'])
+        near = lambda have, want: check(ahead and snapshot and abs(have / want - 1) < 1e-3, f'{have}, not {want}: {s}')
+        near(s['send_inputs'], ahead / pcie)
+        near(s['snapshot'], snapshot / pcie)
+        near(s['snapshots'], s['snapshot'] / 20)
+        near(j['seconds_per_step'], max(step, s['send_inputs']) + s['snapshots'])
+        check((s['inputs'] > 0.5 * ahead / pcie) == slow, f'inputs at {pcie} bytes per second: {s}')
     # a rate counts where it should, and nowhere else
     slow, fast = (plan('zero 2', products=f'{n}TFLOPS', attention='5TFLOPS', memory=f'{n}TB/s', launch=f'{4 // n}us',
                        inter=f'{n}GB/s')[0]['forecast']['seconds'] for n in (1, 2))
