@@ -82,6 +82,7 @@ static void compile(BestPlans *best, const SpacePlan *plan) {
                                                    : PLAN_LARGE;
   if (one.outcome == PLAN_FITS && !best->wanted.memory && one.cost.forecast.seconds <= 0)
     one.outcome = PLAN_REFUSED;
+  if (try.made) bounds_learn(&best->bounds, plan, &one.cost);
   vec_push(arena, best->done, *plan);
   best->refused += one.outcome == PLAN_REFUSED, best->large += one.outcome == PLAN_LARGE;
   best->fitting += one.outcome == PLAN_FITS;

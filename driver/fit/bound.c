@@ -4,9 +4,14 @@
 #include "ir/cost/count.h"
 #include "ir/cost/forecast.h"
 #include "ir/plan/module_settings.h"
+#include "ir/schedule/pipeline_schedule.h"
 #include "ir/support/num.h"
+#include <math.h>
 
+enum { MOST_COPIES = 64 };
 static const double SLACK = 0.998; /* what rounding and sharing of buffers may save */
+
+static double larger(double a, double b) { return a > b ? a : b; }
 
 /* ---- small programs ---- */
 
@@ -28,9 +33,9 @@ static Change change_of(const PlanBounds *bounds, const SpacePlan *copy, int lay
   return change_with(arena, change, arena_printf(arena, "dim.%s", space->layers), "%d", layers);
 }
 
-/* Two layers and three, in a step of two micro-batches. */
+/* Two layers and three, in a step of two micro-batches on each copy of the model. */
 static bool measure_layers(PlanBounds *bounds, const SpacePlan *copy, Cost *small, Cost *wide) {
-  int batch = 2 * copy->at[FIELD_MICRO];
+  int batch = 2 * copy->at[FIELD_MICRO] * copy->at[FIELD_DATA];
   Try two = search_try(&bounds->search, change_of(bounds, copy, 2, batch)), three = two;
   bounds->compiled++, *small = two.cost;
   if (two.made && *bounds->space->layers)
@@ -42,7 +47,7 @@ static bool measure_layers(PlanBounds *bounds, const SpacePlan *copy, Cost *smal
 /* The cost of one sample. */
 static LayerCost cost_between(const Cost *small, const Cost *wide, double micro) {
   LayerCost cost = {.computes = (wide->micro.computes - small->micro.computes) / micro,
-                    .waits = (wide->micro.waits - small->micro.waits) / micro,
+                    .waits = (wide->micro.inside - small->micro.inside) / micro,
                     .least = (wide->micro.least - small->micro.least) / micro,
                     .saved = (double)(wide->need.saved - small->need.saved) / micro};
   cost.outside = small->micro.computes / micro - 2 * cost.computes;
@@ -91,6 +96,31 @@ static bool measure_all(PlanBounds *bounds, Cost *out) {
   return true;
 }
 
+/* Bytes of an element of a kind of message; a part of them may have longer elements. */
+static double element_bytes(const Module *m, OpCode kind, double otherwise) {
+  TrafficList list = module_traffic(m);
+  for (uint32_t i = 0; i < list.n; i++)
+    if (list.at[i].kind == kind && list.at[i].elements > 0)
+      return floor(list.at[i].bytes / list.at[i].elements * (1 + 1e-6));
+  return otherwise;
+}
+
+/* From the messages of two ranks that share all states. */
+static void measure_wire(PlanBounds *bounds, bool half) {
+  SpacePlan two = {.at = {1, 1, 2, 1, 1}};
+  Programs programs;
+  Ctx *c;
+  bool bytes = plan_int8_gradients(bounds->space->m) || plan_int8_weights(bounds->space->m);
+  bounds->summed = bounds->gathered = bytes ? 1 : half ? 2 : 4;
+  two.at[FIELD_MICRO] = 1, two.at[FIELD_ZERO] = 3;
+  Change change = change_of(bounds, &two, 2, 2);
+  if (bytes || !change_programs(bounds->search.o, &change, &c, &programs)) return;
+  bounds->compiled++;
+  bounds->summed = element_bytes(programs.at[0], OP_reduce_scatter, bounds->summed);
+  bounds->gathered = element_bytes(programs.at[0], OP_all_gather, bounds->gathered);
+  ctx_free(c);
+}
+
 bool bounds_open(const PlanSpace *space, const ChangeSearch *search, PlanBounds *out) {
   Cost all;
   *out = (PlanBounds){.space = space, .search = *search};
@@ -104,8 +134,8 @@ bool bounds_open(const PlanSpace *space, const ChangeSearch *search, PlanBounds 
       out->parameters += (double)type_count(&global->type);
   }
   bool half = !strcmp(plan_precision(space->m), "bf16") || !strcmp(plan_precision(space->m), "f16");
-  bool bytes = plan_int8_gradients(space->m) || plan_int8_weights(space->m);
-  out->wire = bytes ? 1 : half ? 2 : 4;
+  out->flying = ARENA_ARRAY(space->o->c->arena, KeptParts, KEPT_SLOTS);
+  measure_wire(out, half);
   out->weights = (half ? 2 : 4) * out->parameters; /* one rank alone has no copy to compute with */
   out->optimizer = held + (double)all.need.optimizer - out->weights;
   if (!measure_whole(out, KEEP_ALL, &out->whole[0])) return false;
@@ -154,6 +184,7 @@ static bool orders_matter(const PlanBounds *bounds, const SpacePlan *plan) {
          at[FIELD_TENSOR] * at[FIELD_CONTEXT] > bounds->machine.in_node;
 }
 
+/* Gradients are summed in shards of many copies, so that adding them takes no time. */
 static void measure_split(PlanBounds *bounds, const SpacePlan *plan, int micro) {
   SpacePlan copy = copy_of(plan);
   SplitCost split = {.tensor = plan->at[FIELD_TENSOR],
@@ -163,6 +194,9 @@ static void measure_split(PlanBounds *bounds, const SpacePlan *plan, int micro) 
                      .micro = micro};
   Cost small, wide;
   copy.at[FIELD_OVERLAP] = bounds->space->machine.gpus, copy.at[FIELD_MICRO] = micro;
+  int64_t copies = bounds->space->ranks / copy.at[FIELD_TENSOR] / copy.at[FIELD_CONTEXT];
+  copy.at[FIELD_DATA] = (int32_t)(copies < MOST_COPIES ? copies : MOST_COPIES);
+  copy.at[FIELD_ZERO] = copies > 1 ? 2 : 0;
   split.known = measure_layers(bounds, &copy, &small, &wide);
   split.cost = cost_between(&small, &wide, micro);
   if (orders_matter(bounds, plan)) split.cost.waits = 0;
@@ -203,8 +237,6 @@ bool bounds_refine(PlanBounds *bounds, const SpacePlan *plan) {
 }
 
 /* ---- a plan ---- */
-
-static double larger(double a, double b) { return a > b ? a : b; }
 
 static int64_t parts_of(const PlanSpace *space, const SpacePlan *plan) {
   return space->batch / plan->at[FIELD_DATA] / plan->at[FIELD_REPLICA] / plan->at[FIELD_MICRO];
@@ -255,33 +287,106 @@ static double bubble_of(const PlanSpace *space, const SpacePlan *plan) {
   return (stages - 1) * (schedule <= 3 ? forward : 1.0 / (schedule - 2));
 }
 
-/* Messages of ZeRO over its first axis. */
+/* Messages of ZeRO over its first axis, and of sums over copies of its shards. */
 static double data_seconds(const PlanBounds *bounds, const SpacePlan *plan) {
   const int32_t *at = plan->at;
-  int axis[SPACE_AXES];
+  const Machine *machine = &bounds->machine;
+  int axis[SPACE_AXES], stage = at[FIELD_ZERO];
   MeshAxis storage[SPACE_AXES];
   Module mesh = space_mesh(bounds->space, plan, storage, axis);
-  if (axis[FIELD_DATA] < 0) return 0;
+  int data = axis[FIELD_DATA], replica = axis[FIELD_REPLICA];
   double held =
       (double)at[FIELD_TENSOR] * at[FIELD_PIPE] * (at[FIELD_OVER] ? at[FIELD_CONTEXT] : 1);
   double parts = (double)parts_of(bounds->space, plan), all = bounds->parameters / held;
-  double layers = bounds->of_layers * (double)bounds->space->layer_count / held;
-  double grads = at[FIELD_FULL] ? 1 : parts;
-  double sent = at[FIELD_ZERO] < 2    ? 2 * all
-                : at[FIELD_ZERO] == 2 ? all + grads * layers
-                                      : (grads + 2 * parts) * layers;
-  return link_time(&mesh, &bounds->machine, axis[FIELD_DATA], OP_all_reduce, 0, sent * bounds->wire)
-      .seconds;
+  int64_t layers = bounds->space->layer_count / at[FIELD_PIPE];
+  double of_layers = bounds->of_layers * (double)bounds->space->layer_count / held;
+  double adds = stage < 2 ? 0 : at[FIELD_FULL] ? 1 : parts, seconds = 0;
+  double sums = adds > 0 ? adds * of_layers : all, gathers = stage == 3 ? 2 * parts * of_layers
+                                                             : stage    ? all
+                                                                        : 0;
+  sums *= bounds->summed, gathers *= bounds->gathered;
+  if (replica >= 0)
+    seconds += link_time(&mesh, machine, replica, OP_all_reduce, 1,
+                         2 * all / at[FIELD_DATA] * bounds->summed)
+                   .seconds;
+  if (data < 0) return seconds;
+  if (!stage) return seconds + link_time(&mesh, machine, data, OP_all_reduce, 1, 2 * sums).seconds;
+  double adding = adds > 0 ? adds * (double)layers : 1,
+         gathering = stage == 3 ? 2 * parts * (double)layers : 1;
+  return seconds + link_time(&mesh, machine, data, OP_reduce_scatter, adding, sums).seconds +
+         link_time(&mesh, machine, data, OP_all_gather, gathering, gathers).seconds;
 }
 
-/* Micro-batches whose saved values the first stage has at once. */
+/* By the rounds of the first stage: for each chunk of its layers the micro-batches that are forward
+   and not yet backward; their mean. */
+static double kept_by(const ScheduleTable *table) {
+  int64_t chunks = table->chunks > 1 ? table->chunks : 1, most[MOST_CHUNKS] = {0}, sum = 0;
+  for (ScheduleState state = {{0}}; !schedule_done(table, &state);) {
+    state.over[schedule_next(table, 0, &state)]++;
+    for (int64_t i = 0; i < chunks; i++) {
+      int64_t now = state.over[i] - state.over[2 * chunks - 1 - i];
+      most[i] = now > most[i] ? now : most[i];
+    }
+  }
+  for (int64_t i = 0; i < chunks; i++) sum += most[i];
+  return (double)sum / (double)chunks;
+}
+
+/* Micro-batches whose saved values a layer of the first stage has at once. */
 static double flying_on(const PlanBounds *bounds, const SpacePlan *plan) {
-  double stages = plan->at[FIELD_PIPE], parts = (double)parts_of(bounds->space, plan);
+  Arena *arena = bounds->space->o->c->arena;
+  int64_t stages = plan->at[FIELD_PIPE], parts = parts_of(bounds->space, plan);
   int schedule = plan->at[FIELD_PIPELINE];
-  double most = schedule == 3  ? 2 * stages - 1
-                : schedule > 3 ? stages + (stages - 1) / (schedule - 2)
-                               : stages;
-  return most < parts ? most : parts;
+  if (stages == 1) return 1;
+  int64_t key = (parts * (MOST_CHUNKS + 3) + schedule) * bounds->space->ranks + stages;
+  KeptParts *slot = &bounds->flying[(uint64_t)key * 0x9e3779b97f4a7c15u >> 52];
+  if (slot->key == key) return slot->kept;
+  ScheduleTable table = schedule > 3   ? schedule_interleaved(arena, stages, parts, schedule - 2)
+                        : schedule > 1 ? schedule_zero_bubble(arena, stages, parts, schedule - 1)
+                                       : schedule_one_f_one_b(arena, stages, parts);
+  *slot = (KeptParts){key, kept_by(&table)};
+  return slot->kept;
+}
+
+/* The plan with those fields of another one by which saved values do not differ. */
+static SpacePlan saved_as(const SpacePlan *plan, const SpacePlan *of) {
+  static const SpaceField others[] = {FIELD_ORDER,   FIELD_ZERO, FIELD_OVER,
+                                      FIELD_OVERLAP, FIELD_FULL, FIELD_OFFLOAD};
+  SpacePlan one = *plan;
+  for (size_t i = 0; i < COUNT_OF(others); i++) one.at[others[i]] = of->at[others[i]];
+  return one;
+}
+
+/* The bytes of a compiled plan that differs by the order of the mesh alone; 0: there is none.
+   `saved` becomes those of one that saves the same, if they are more. */
+static double known_bytes(const PlanBounds *bounds, const SpacePlan *plan, double *saved) {
+  double bytes = 0;
+  for (uint32_t i = 0; i < bounds->known.n; i++) {
+    const KnownBytes *known = &bounds->known.at[i];
+    SpacePlan one = saved_as(&known->plan, plan);
+    if (memcmp(&one, plan, sizeof one) != 0) continue;
+    *saved = larger(*saved, known->saved);
+    one = known->plan, one.at[FIELD_ORDER] = plan->at[FIELD_ORDER];
+    if (!memcmp(&one, plan, sizeof one)) bytes = known->bytes;
+  }
+  return bytes;
+}
+
+/* The order determines the size of buckets; one is at most 1/64 of the memory. */
+void bounds_learn(PlanBounds *bounds, const SpacePlan *plan, const Cost *cost) {
+  double buckets = (double)cost->need.buffers + (double)bounds->machine.memory / 64;
+  KnownBytes known = {*plan, (double)budget_all(&cost->need) - buckets, (double)cost->need.saved};
+  vec_push(bounds->space->o->c->arena, bounds->known, known);
+}
+
+/* Loops over layers, one for each chunk, gather a layer or hold its gradient before these are
+   added. */
+static double whole_layers(const PlanBounds *bounds, const SpacePlan *plan) {
+  const int32_t *at = plan->at;
+  int chunks = at[FIELD_PIPELINE] > 3 ? at[FIELD_PIPELINE] - 2 : 1;
+  double element = (at[FIELD_ZERO] == 3 && at[FIELD_OFFLOAD] < 3 ? bounds->gathered : 0) +
+                   (at[FIELD_ZERO] > 1 && !at[FIELD_FULL] ? bounds->summed : 0);
+  return bounds->of_layers / at[FIELD_TENSOR] * element * chunks;
 }
 
 static double bytes_of(const PlanBounds *bounds, const SpacePlan *plan, const LayerCost *layer) {
@@ -289,15 +394,16 @@ static double bytes_of(const PlanBounds *bounds, const SpacePlan *plan, const La
   double parts = (double)parts_of(bounds->space, plan),
          held = (double)at[FIELD_TENSOR] * at[FIELD_PIPE];
   double shards = at[FIELD_DATA] * (at[FIELD_OVER] ? at[FIELD_CONTEXT] : 1);
-  double bytes = 0, flying = flying_on(bounds, plan);
+  double bytes = 0;
   if (at[FIELD_OFFLOAD] < 3) bytes += bounds->weights / held / (at[FIELD_ZERO] > 2 ? shards : 1);
   if (!at[FIELD_OFFLOAD]) bytes += bounds->optimizer / held / (at[FIELD_ZERO] ? shards : 1);
   if (!at[FIELD_OFFLOAD] && parts > 1)
     bytes += bounds->gradients / held / (at[FIELD_ZERO] > 1 && !at[FIELD_FULL] ? shards : 1);
-  double layers = stage_has(bounds->space, plan);
-  double saved = layer->saved * at[FIELD_MICRO] * layers * flying;
-  double working = layer->working * at[FIELD_MICRO]; /* most of it is the head's */
-  return bytes + saved + (at[FIELD_PIPE] == 1 ? working : 0);
+  double saved =
+      layer->saved * at[FIELD_MICRO] * stage_has(bounds->space, plan) * flying_on(bounds, plan);
+  double working = at[FIELD_PIPE] == 1 ? layer->working * at[FIELD_MICRO] : 0; /* the head's */
+  double known = known_bytes(bounds, plan, &saved);
+  return larger(SLACK * (bytes + saved + larger(working, whole_layers(bounds, plan))), known);
 }
 
 /* States are read and written. */
@@ -325,15 +431,15 @@ Bound bound_of(const PlanBounds *bounds, const SpacePlan *plan) {
   LayerCost layer = layer_cost(bounds, plan);
   double layers = stage_has(bounds->space, plan);
   double parts = (double)parts_of(bounds->space, plan), micro = at[FIELD_MICRO];
-  double turns = parts + bubble_of(bounds->space, plan);
-  double busy = layers * turns * micro * layer.computes;
+  double busy = layers * parts * micro * layer.computes;
+  double bubble = layers * bubble_of(bounds->space, plan) * micro * layer.computes;
   double waits = layers * parts * micro * layer.waits;
   if (at[FIELD_PIPE] == 1) busy += parts * micro * layer.outside;
   double sent = data_seconds(bounds, plan);
   busy += update_seconds(bounds, plan);
   bool hides = at[FIELD_OVERLAP];
-  Bound bound = {.bytes = SLACK * bytes_of(bounds, plan, &layer)};
-  bound.seconds = SLACK * (hides ? larger(busy + waits, sent) : busy + waits + sent);
+  Bound bound = {.bytes = bytes_of(bounds, plan, &layer)};
+  bound.seconds = SLACK * ((hides ? larger(busy, sent) : busy + sent) + waits + bubble);
   bound.guess = bound.seconds * usual_loss(bounds, plan) + (hides ? sent / 4 : 0);
   return bound;
 }

@@ -5,9 +5,14 @@
    one copy of the model: their differences are the cost of one layer, and the cost of one more
    micro-batch that of its samples. All plans with the same split of the layers share them. Before a
    split is measured, its layers take their share of one rank's work in whole tiles without
-   launches, and the messages of both of its axes alone. The bounds leave out padding, the head of a
-   pipeline, copies from and to the host, and messages between copies of the model where these may
-   run concurrently with kernels. */
+   launches, and the messages of both of its axes alone. Messages between copies of the model are
+   counted from the parameters: those that overlap are hidden by kernels at most, not by other
+   messages, since all take turns. Values saved for micro-batches in flight are counted from the
+   table of the schedule. The bounds leave out padding, the head of a pipeline, and copies from and
+   to the host.
+
+   A compiled plan bounds the bytes of those that differ from it by the order of the mesh alone, and
+   its saved values those of plans that only shard or send in another way. */
 #ifndef SHARDC_BOUND_H
 #define SHARDC_BOUND_H
 #include "plan_space.h"
@@ -25,6 +30,17 @@ typedef struct SplitCost {
   LayerCost cost;
 } SplitCost;
 
+typedef struct KeptParts { /* on the first stage: micro-batches whose values a layer keeps */
+  int64_t key;
+  double kept;
+} KeptParts;
+enum { KEPT_SLOTS = 1 << 12 };
+
+typedef struct KnownBytes { /* of a plan that was compiled */
+  SpacePlan plan;
+  double bytes, saved; /* without its buckets; its saved values */
+} KnownBytes;
+
 typedef struct PlanBounds {
   const PlanSpace *space;
   ChangeSearch search; /* of small programs */
@@ -32,8 +48,10 @@ typedef struct PlanBounds {
   LayerCost whole[2];  /* on one rank, by KEEP_ALL, KEEP_INPUT */
   double weights, gradients, optimizer; /* bytes of a rank that has all */
   double parameters, of_layers;         /* numbers; of a layer */
-  double wire;                          /* bytes of an element in messages, at least */
+  double summed, gathered; /* bytes of an element in messages that add and gather, at least */
   VEC(SplitCost) splits;
+  VEC(KnownBytes) known;
+  KeptParts *flying; /* by hash of the key: those that were asked for last */
   uint32_t compiled;
 } PlanBounds;
 
@@ -45,5 +63,7 @@ typedef struct Bound {
 bool bounds_open(const PlanSpace *space, const ChangeSearch *search, PlanBounds *out);
 /* True: the costs of its split are known now, and were not before. */
 bool bounds_refine(PlanBounds *bounds, const SpacePlan *plan);
+/* Its plan was compiled. */
+void bounds_learn(PlanBounds *bounds, const SpacePlan *plan, const Cost *cost);
 Bound bound_of(const PlanBounds *bounds, const SpacePlan *plan);
 #endif

@@ -190,6 +190,7 @@ static bool find_change(const Cli *o, const Module *m, Try *out) {
   enum { ALWAYS = 3 };
   ChangeSearch search = search_new(o, m, BY_SECONDS);
   Change always = {0};
+  search.forecasts = true;
   bool found = search_run(&search, (2u << TRY_STEADY) - 1);
   for (size_t i = 0; i < COUNT_OF(steps) && !found; i++) {
     uint32_t first = search.tried.n;
@@ -210,8 +211,11 @@ static void say_help(Cli *o, const Module *m, Report *r, const Try *found) {
   const char *html = m->mesh.n ? "; `shardc plan --html` draws the timeline" : "",
              *need = amount(o->c, budget_all(&found->cost.need) + reserve_of(o, m)),
              *micro = change_value(&found->change, "plan.micro"), *time = "";
-  if (found->cost.seconds > 0)
-    time = arena_printf(o->c->arena, ", and at least %.3g s a step", found->cost.seconds);
+  if (found->cost.forecast.seconds > 0)
+    time = arena_printf(o->c->arena,
+                        found->cost.foreseen ? ", and %.3g s a step by the forecast"
+                                             : ", and at least %.3g s a step",
+                        found->cost.forecast.seconds);
   diag_help(r, "%s would need %s%s%s", change_words(o->c->arena, &found->change), need, time, html);
   if (micro && found->change.n == 1 && micro_at.file) diag_edit(r, micro_at, "%s", micro);
   if (sync && async.file) diag_edit(r, async, "off");

@@ -215,9 +215,10 @@ static void put_offload(const PlanSpace *space, SpacePlan plan) {
   }
 }
 
-static int most_overlap(const PlanSpace *space, int stage) {
+/* In a pipeline nothing is gathered ahead of the first turn. */
+static int most_overlap(const PlanSpace *space, const SpacePlan *plan, int stage) {
   if (!space->machine.gpus) return 0;
-  return stage == 1 || stage == 2 ? OVERLAP_AHEAD : 1;
+  return (stage == 1 || stage == 2) && plan->at[FIELD_PIPE] == 1 ? OVERLAP_AHEAD : 1;
 }
 
 static void put_zero(const PlanSpace *space, SpacePlan plan) {
@@ -227,7 +228,7 @@ static void put_zero(const PlanSpace *space, SpacePlan plan) {
   for (int stage = at[FIELD_REPLICA] > 1; stage <= (shards ? LAST_ZERO : 0); stage++)
     for (int over = 0; over <= (stage && at[FIELD_CONTEXT] > 1); over++)
       for (int full = 0; full <= (stage > 1 && parts > 1); full++)
-        for (int overlap = most_overlap(space, stage); overlap >= 0; overlap--) {
+        for (int overlap = most_overlap(space, &plan, stage); overlap >= 0; overlap--) {
           at[FIELD_ZERO] = stage, at[FIELD_OVER] = over;
           at[FIELD_FULL] = full, at[FIELD_OVERLAP] = overlap;
           if (!over && stage && at[FIELD_DATA] == 1) continue;

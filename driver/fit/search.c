@@ -40,13 +40,19 @@ static void judge_nodes(const ChangeSearch *search, const Programs *programs, Co
 }
 
 /* By the forecast; where there is none, the bound. */
-static CostTime time_of(const Programs *programs) {
+static CostTime time_of(const Programs *programs, bool *foreseen) {
   const Module *m = programs->at[0];
   const Fn *entry = ir_main_entry(m);
   Forecast forecast = plan_forecast(programs->at, programs->n, entry);
+  *foreseen = forecast.known;
   PlanStep step = forecast.known ? forecast.step : plan_step(programs->at, programs->n, entry);
-  CostTime time = {step.time.total, step.time.compute, 0, step.time.compute};
-  for (int i = 0; i < MAX_MESH; i++) time.waits += step.time.exposed[i];
+  CostTime time = {
+      .seconds = step.time.total, .computes = step.time.compute, .least = step.time.compute};
+  const char *copies = batch_axes(m);
+  for (uint32_t i = 0; i < m->mesh.n; i++) {
+    time.waits += step.time.exposed[i];
+    if (!text_lists(copies, m->mesh.at[i].name)) time.inside += step.time.exposed[i];
+  }
   if (forecast.known && programs->n == 1) time.least = forecast_least(&forecast, m, entry);
   return time;
 }
@@ -60,9 +66,11 @@ static CostTime time_of_micro(const Programs *programs, const CostTime *before) 
     if (loop_is_micro(o))
       attr_set_int(m, &o->attrs, ATTR_trip, attr_int(&o->attrs, ATTR_trip, 1) + 1);
   }
-  CostTime time = time_of(programs);
+  bool foreseen;
+  CostTime time = time_of(programs, &foreseen);
   return (CostTime){time.seconds - before->seconds, time.computes - before->computes,
-                    time.waits - before->waits, time.least - before->least};
+                    time.waits - before->waits, time.inside - before->inside,
+                    time.least - before->least};
 }
 
 static void judge_seconds(const Programs *programs, Cost *cost) {
@@ -80,7 +88,7 @@ Cost search_cost(const ChangeSearch *search, const Programs *programs) {
   }
   if (search->by == BY_SECONDS || search->by == BY_FREED) judge_seconds(programs, &cost);
   if (search->by == BY_NODES) judge_nodes(search, programs, &cost);
-  if (search->forecasts) cost.forecast = time_of(programs);
+  if (search->forecasts) cost.forecast = time_of(programs, &cost.foreseen);
   if (search->micros) cost.micro = time_of_micro(programs, &cost.forecast);
   return cost;
 }
@@ -114,7 +122,7 @@ static double value(const ChangeSearch *search, const Try *one) {
   const Cost *cost = &one->cost, *from = &search->from;
   bool timed = cost->seconds > 0 && from->seconds > 0;
   switch (search->by) {
-  case BY_SECONDS: return cost->seconds;
+  case BY_SECONDS: return search->forecasts ? cost->forecast.seconds : cost->seconds;
   case BY_MAKESPAN: return cost->makespan;
   case BY_NODES: return cost->leaves;
   case BY_BYTES: return (double)device_bytes(search, cost);

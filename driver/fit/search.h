@@ -45,6 +45,7 @@ bool change_anew(const Cli *o, const Change *change, Ctx **c, Programs *out);
 
 typedef struct CostTime {          /* seconds */
   double seconds, computes, waits; /* of these: arithmetic; messages that kernels wait for */
+  double inside;                   /* of `waits`: for messages inside of a copy of the model */
   double least; /* arithmetic without launches and ends of tiles: what no micro-batch is below */
 } CostTime;
 
@@ -59,11 +60,13 @@ typedef struct Cost { /* of a rank, or of the class that has the most */
   double leaves;          /* if asked for: bytes that leave nodes in the best order of the mesh */
   const char *mesh;       /* .. that order */
   CostTime forecast;      /* if asked for: of its step; the bound, where there is no forecast */
+  bool foreseen;          /* `forecast` is no bound */
   CostTime micro; /* if asked for: .. of one more micro-batch, of a program without stages */
 } Cost;
 
 typedef enum Objective {
-  BY_SECONDS,  /* of a step; of several within a hundredth the first */
+  BY_SECONDS,  /* of a step, by the forecast if it is asked for; of several within a hundredth the
+                  first */
   BY_MAKESPAN, /* of the stages, likewise */
   BY_NODES,    /* bytes that leave nodes, likewise */
   BY_BYTES,    /* of the device */

@@ -62,7 +62,10 @@ try:
           and b['total'] == sum(v for k, v in b.items() if k != 'total'), f'{b} {err}')
     whole = b['total'] / 2**20
     refused(f'{whole - 0.5:.2f}MiB', ['micro 8', 'zero 0'], 'every data rank keeps a full optimizer state', 'zero 0')
-    refused(f'{whole * 0.7:.2f}MiB', ['micro 8', 'zero 0'], '`micro ', 'micro 8')
+    refused(f'{whole * 0.7:.2f}MiB', ['micro 8', 'zero 0'], '`recompute ', 'plan p for Small')
+    lines = ['micro 8', 'zero 1', 'recompute h.* keep = input']
+    some = plan('1GiB', lines)[1]['classes'][0]['bytes']['total'] / 2**20
+    refused(f'{some * 0.78:.2f}MiB', lines, '`micro 4` would need', 'micro 8')
     one = plan('1GiB', ['micro 1', 'zero 0'])[1]['classes'][0]['bytes']['total'] / 2**20
     for share in 0.9, 0.75, 0.6, 0.5: refused(f'{one * share:.2f}MiB', ['micro 1', 'zero 0'], 'zero ', 'zero 0')
     low = plan('1GiB', ['micro 1', 'zero 3'])[1]['classes'][0]['bytes']['total'] / 2**20

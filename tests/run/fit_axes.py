@@ -1,4 +1,4 @@
-"""The proposal of E0801 has the shortest step of all plans that fit, by the times of `plan`: python3 fit_axes.py SHARDC
+"""The proposal of E0801 has the shortest step of the plans that fit, by forecasts: python3 fit_axes.py SHARDC
 
 Inputs of layers split over an axis (Pa), zero over an axis that does not cut Batch, the optimizer on the host: each in
 a case where it is the best, and the proposal, written into the plan, fits in the stated bytes and seconds.
@@ -36,7 +36,7 @@ def size(number, unit): return float(number) * {'MiB': 1 << 20, 'GiB': 1 << 30}[
 
 def judge(text, name, wanted):
     told, said = plan(text, name)
-    m = re.search(r'help: `(.*)` would need ([\d.]+) (\wiB), and at least ([\d.e+]+) s a step', said)
+    m = re.search(r'help: `(.*)` would need ([\d.]+) (\wiB), and ([\d.e+]+) s a step by the forecast', said)
     check(not told['fits'] and m and m.group(1) == wanted, f'`{wanted}` wanted\n{said}')
     head, body, rest = re.search(rf'^(.*?^plan {name} for [^\n]*\n)(.*?)^(\}}.*)', text, re.M | re.S).groups()
     kept = [l for l in body.splitlines() if l.split()[0] != wanted.split()[0]]
@@ -44,7 +44,7 @@ def judge(text, name, wanted):
     check(told['fits'], said)
     total = told['classes'][0]['bytes']['total']
     check(abs(total / size(m.group(2), m.group(3)) - 1) < .01, f'{wanted}: {total} bytes, {m.group(0)}')
-    step = told['seconds_per_step']
+    step = told['forecast']['seconds_per_step']
     check(abs(step / float(m.group(4)) - 1) < .01, f'{wanted}: {step} s, {m.group(0)}')
 
 
