@@ -58,10 +58,24 @@ typedef struct PlanGantt { /* a step of a pipeline: by its table, or as it was m
   double second;   /* seconds per unit; 0: not known */
 } PlanGantt;
 
+typedef struct ComparedRow { /* seconds of a step */
+  const char *name;
+  KernelPart part; /* of a kernel */
+  double forecast, measured;
+} ComparedRow;
+
+typedef struct PlanCompared {                     /* plan_compare.c */
+  double seconds;                                 /* of the measured step */
+  ComparedRow part[KERNEL_PARTS], axis[MAX_MESH]; /* waits for messages over each axis */
+  VEC(ComparedRow) kernel;                        /* by difference, the largest first */
+} PlanCompared;
+
 typedef struct Measured { /* plan_measured.c */
   const char *path;
-  int64_t step, steps; /* the step that is shown, and the number of steps */
-  double error;        /* seconds that its times may be off */
+  int64_t step, steps;          /* the step that is shown, and the number of steps */
+  double error;                 /* seconds that its times may be off */
+  const PlanCompared *compared; /* NULL: there is no forecast */
+  bool scheduled;               /* the plan has a schedule, and the following */
   PlanGantt gantt;
   double *still; /* by stage: seconds that it was blocked inside of turns */
 } Measured;

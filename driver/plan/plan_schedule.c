@@ -40,7 +40,7 @@ void topic_schedule(Sheet *sheet, const Planned *planned) {
       "{} stages, {} micro-batches, the operations of each; messages are drawn without time.\n",
       as_count((double)drawn->gantt.table.stages), as_count((double)drawn->gantt.table.parts));
   sheet_draw(sheet, draw, drawn);
-  if (!planned->measured) return;
+  if (!planned->measured) return; /* it has a schedule */
   sheet_heading(sheet, "The same, measured");
   sheet_page(sheet,
              "A step of median time, on the first rank of each stage. A stage may also be blocked "

@@ -4,8 +4,12 @@ The block is read by `use` as it is, its lines `node`, `host` and `link` are tho
 with it forecasts by rates that were measured: of one rank, of two, over messages too short for a rate, of a program
 without a machine, and of the stand-in for a GPU. No rate is above a peak of the block. A run without steps after the
 first two has no block.
+
+`plan --measured` sets the forecast next to the trace of the same run: its parts add up to the step of the file, kernels
+to the time of the file's boxes, waits to those of its axis; the trace of another plan is refused, and one without a
+forecast or a schedule.
 """
-import json, os, random, re, array, shutil, sys
+import array, json, os, random, re, shutil, sys
 from common import check, run, workdir
 
 SHARDC, folder = os.path.abspath(sys.argv[1]), workdir()
@@ -43,6 +47,28 @@ def machine_of(dump, line):
             if value != 'native'}
 
 
+def compare(name, ranks):
+    told, _ = run(SHARDC, 'plan', 'again.shard', '--plan', 'p', '--measured', 'trace.json', '--json', cwd=folder)
+    told = json.loads(told)['compared']
+    events = [e for e in json.load(open(f'{folder}/trace.json'))['traceEvents'] if e['ph'] == 'X' and not e['pid']]
+    step, = [e for e in events if e['name'] == f'step {told["step"]}']
+    inside = [e for e in events if step['ts'] <= e['ts'] < step['ts'] + step['dur']]
+    part = {p['part']: p['measured'] for p in told['parts']}
+    check(abs(sum(part.values()) - told['seconds']) < 1e-6 * told['seconds'] + 1e-9, f'{name}: {told}')
+    check(abs(told['seconds'] - 1e-6 * step['dur']) < 1e-8, f'{name}: {told["seconds"]}, {step}')
+    waits = [e['dur'] for e in inside if e['cat'] == ('message' if name == 'gpu' else 'wait')]
+    check((ranks > 1) == bool(waits) and abs(part.get('waits over data', 0) - 1e-6 * sum(waits)) < 1e-8,
+          f'{name}: {part}, waits {sum(waits)}')
+    for kernel in told['kernels']:
+        own = [e for e in inside if e['cat'] == 'kernel' and e['name'] == kernel['kernel']]
+        longest = sum(e['dur'] for e in own if e['tid'] == own[0]['tid'])
+        check(bool(own) and 1e-6 * longest <= kernel['measured'] + 1e-8 <= 1e-6 * sum(e['dur'] for e in own) + 2e-8
+              or len(own) > 1, f'{name}: {kernel}, {own}')
+        check(kernel['forecast'] > 0, f'{name}: {kernel}')
+    names = {e['name'] for e in inside if e['cat'] == 'kernel' and '.' in e['name']}       # those of the host included
+    check(name == 'gpu' or names == {kernel['kernel'] for kernel in told['kernels']}, f'{name}: {names}')
+
+
 for name, (machine, width, lines, words) in ROWS.items():
     precision = '' if 'precision' in lines else '\n  precision f32'
     text = MODEL % width + machine + f'plan p for M {{\n  {lines}{precision}\n}}\n'
@@ -50,7 +76,7 @@ for name, (machine, width, lines, words) in ROWS.items():
     random.seed(1)
     array.array('H', [random.randrange(512) for _ in range(1 << 14)]).tofile(open(f'{folder}/t.bin', 'wb'))
     _, said = run(SHARDC, 'run', 'm.shard', *(['--emulate'] if name == 'gpu' else []), '--plan', 'p', '--', 'train',
-                  '--out', 'out', '--profile', cwd=folder)
+                  '--out', 'out', '--profile', '--trace', 'trace.json:4..6', cwd=folder)
     block = open(f'{folder}/out/measured.shard').read()
     check(f'\n{block}' in said and 'also in out/measured.shard' in said, f'{name}: {said}')
     # read back: the same machine, and rates that the forecast names
@@ -66,10 +92,20 @@ for name, (machine, width, lines, words) in ROWS.items():
     forecast = json.loads(run(SHARDC, 'plan', 'again.shard', '--plan', 'p', '--json', cwd=folder)[0])['forecast']
     check(forecast['reached'] == ', '.join(words.split()), f'{name}: {forecast["reached"]}\n{block}')
     check(forecast['seconds_per_step'] > 0, block)
+    compare(name, ranks=2 if 'mesh' in lines else 1)
     if name == 'small': check('memory = 0.001GB/s' in block, block)              # no more than the peak of the block
     shutil.rmtree(f'{folder}/out')
 
 _, said = run(SHARDC, 'run', 'm.shard', '--emulate', '--plan', 'p', '--', 'train', '--out', 'out', '--profile',
               '--steps', '2', cwd=folder)
 check('no machine block: ' in said and not os.path.exists(f'{folder}/out/measured.shard'), said)
+
+# the trace of another plan; a plan without a machine
+text = MODEL % 64 + CPUS % ('native', '200GB/s')
+plans = 'plan p for M { on box; micro 4; precision f32 }\nplan q for M { on box; micro 2; recompute h.* keep = none }\n'
+open(f'{folder}/m.shard', 'w').write(text + plans + 'plan none for M { micro 4; precision f32 }\n')
+run(SHARDC, 'run', 'm.shard', '--plan', 'p', '--', 'train', '--out', 'o', '--trace', 't.json:2..3', cwd=folder)
+for plan, says in ('q', 'is of another plan: this one has no kernel `'), ('none', 'has no schedule and no forecast'):
+    _, said = run(SHARDC, 'plan', 'm.shard', '--plan', plan, '--measured', 't.json', cwd=folder, expect=1)
+    check('E1403' in said and says in said, said)
 print(f'{len(ROWS)} blocks')

@@ -160,7 +160,7 @@ def refused():
     plan('turns', 'm.shard', 'is no trace')
     plan('turns', 'nothing.json', '[E0001]: `nothing.json`: cannot open: No such file', expect=4)
     plan('turns,zb', 'of_zb.json', 'is about one plan', expect=2)
-    plan('one', 'of_zb.json', 'has no pipeline schedule')
+    plan('one', 'of_zb.json', 'on 3 ranks, and the plan of')
     trace = json.load(open(f'{folder}/of_turns.json'))
     events = [e for e in trace['traceEvents'] if e['name'] != 'step 3']
     own = {e['pid']: e for e in events if e['name'] == 'step 2'}
