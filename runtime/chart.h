@@ -18,5 +18,6 @@ void rt_put_escaped(FILE *file, const char *s); /* as text of HTML or SVG */
 /* Where each rank of a job that was lost was, by the files of its flight recorders; false: the
    folder has none (flight_report.c). */
 bool rt_report_flights(FILE *out, const char *folder);
-bool rt_report(FILE *file, const char *const *folders, int n, Fault *f);
+/* seconds: after which a browser reads the page again; 0: never */
+bool rt_report(FILE *file, const char *const *folders, int n, int seconds, Fault *f);
 #endif

@@ -92,20 +92,28 @@ static void chart(FILE *file, const RunLog *run_log, int n, size_t curve, const 
   free(series);
 }
 
-static const char style[] =
-    "body{font:15px/1.5 sans-serif;color:#222;max-width:1100px;margin:2em auto;padding:0 1em}"
-    "table{border-collapse:collapse;font-variant-numeric:tabular-nums}"
-    "th,td{padding:.3em .8em;text-align:right;border-bottom:1px solid #ddd}"
-    "th:first-child{text-align:left}figure{margin:1.5em 0;border:1px solid #ddd}"
-    "svg{display:block;width:100%;height:auto}.wide{overflow-x:auto}";
+static const char style[] = "body{font:15px/1.5 sans-serif;color:#222;max-width:1100px;margin:2em "
+                            "auto;padding:0 1em}"
+                            "table{border-collapse:collapse;font-variant-numeric:tabular-nums}"
+                            "th,td{padding:.3em .8em;text-align:right;border-bottom:1px solid #ddd}"
+                            "th:first-child{text-align:left}figure{margin:1.5em 0;border:1px solid "
+                            "#ddd}"
+                            "svg{display:block;width:100%;min-width:480px;height:auto}.wide,figure{"
+                            "overflow-x:auto}"
+                            "@media(prefers-color-scheme:dark){:root{color-scheme:dark}body{color:#"
+                            "ddd;background:#181818}"
+                            "th,td,figure{border-color:#444}svg{filter:invert(.9) "
+                            "hue-rotate(180deg)}}"; /* of white paper */
 
-static void write_page(FILE *file, const RunLog *run_log, int n) {
+/* seconds: after which a browser reads it again; 0: never. */
+static void write_page(FILE *file, const RunLog *run_log, int n, int seconds) {
   static const char *const heads[] = {
       "run",     "step",       "samples",         "loss", "best validation", "at",
       "ms/step", "per second", "seconds in steps"};
   fprintf(file,
           "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
           "<meta name=\"viewport\" content=\"width=device-width\"><title>Training runs</title>\n");
+  if (seconds) fprintf(file, "<meta http-equiv=\"refresh\" content=\"%d\">\n", seconds);
   fprintf(file,
           "<style>%s</style></head><body>\n<h1>Training runs</h1>\n<div class=\"wide\"><table><tr>",
           style);
@@ -127,11 +135,11 @@ static void write_page(FILE *file, const RunLog *run_log, int n) {
   fputs("</body></html>\n", file);
 }
 
-bool rt_report(FILE *file, const char *const *folders, int n, Fault *f) {
+bool rt_report(FILE *file, const char *const *folders, int n, int seconds, Fault *f) {
   RunLog *run_log = rt_alloc(sizeof *run_log * (size_t)n);
   bool ok = true;
   for (int i = 0; ok && i < n; i++) ok = read_run(&run_log[i], folders[i], f);
-  if (ok) write_page(file, run_log, n);
+  if (ok) write_page(file, run_log, n, seconds);
   free(run_log);
   return ok;
 }

@@ -71,10 +71,10 @@ static void put_comparison(FILE *file, const PlanPage *page) {
   if (page->row.n < 2) return;
   for (uint32_t i = 0; i < page->row.n; i++)
     if (row_bytes(&page->row.at[i]) > most) most = row_bytes(&page->row.at[i]);
-  fprintf(file, "<svg viewBox=\"0 0 960 %u\">\n", 24 * page->row.n);
+  fprintf(file, "<div class=\"wide\"><svg viewBox=\"0 0 960 %u\">\n", 24 * page->row.n);
   for (uint32_t i = 0; i < page->row.n; i++)
     put_row(file, page->arena, &page->row.at[i], 24 * (int)i, most);
-  fputs("</svg>\n", file);
+  fputs("</svg></div>\n", file);
 }
 
 Exit plan_page_write(PlanPage *page, Ctx *c, const char *model, const char *path) {
@@ -83,7 +83,9 @@ Exit plan_page_write(PlanPage *page, Ctx *c, const char *model, const char *path
   FILE *file = heap_stream(&text, &n);
   fclose(page->body);
   const char *css = plan_css_text(&style);
-  fputs("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>plans of ", file);
+  fputs("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
+        "<meta name=\"viewport\" content=\"width=device-width\"><title>plans of ",
+        file);
   rt_put_escaped(file, model), fputs("</title>\n", file);
   fprintf(file,
           "<style>\n%.*s.t{font:12px system-ui,sans-serif;fill:var(--dim)}</style></head><body>\n",

@@ -226,7 +226,9 @@ void plan_svg(FILE *out, const Planned *planned) {
   static const char style[] =
       "<style>.t{font:12px system-ui,sans-serif;fill:#666}.g{stroke:#8884}.b{stroke:#666;fill:none}"
       ".l{fill:#222;stroke:#fffc;stroke-width:3px;paint-order:stroke}"
-      "@media(prefers-color-scheme:dark){.t{fill:#aaa}.b{stroke:#aaa}}</style>\n";
+      "@media(prefers-color-scheme:dark){.t{fill:#aaa}.b{stroke:#aaa}.l{fill:#eee;stroke:#181818cc}"
+      "}"
+      "</style>\n";
   Picture picture = {.p = planned, .out = out};
   set_bands(&picture), set_columns(&picture), set_scale(&picture);
   fprintf(out,

@@ -145,7 +145,8 @@ void sheet_html(FILE *file, const Sheet *sheet) {
   for (uint32_t i = 0; i < sheet->line.n; i++) {
     const SheetLine *line = &sheet->line.at[i];
     const char *text = line->piece.n ? line->piece.at[0].figure.text : "";
-    if (line->kind == LINE_DRAWING) line->draw(file, line->what);
+    if (line->kind == LINE_DRAWING)
+      fputs("<div class=\"wide\">", file), line->draw(file, line->what), fputs("</div>\n", file);
     else if (line->kind == LINE_TITLE) put(file, "<h2>", text, "</h2>\n");
     else if (line->kind == LINE_HEADING) put(file, "<h3>", text, "</h3>\n");
     else if (line->kind == LINE_PLAIN) put_line(file, sheet, line);

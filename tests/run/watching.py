@@ -5,7 +5,7 @@ earlier step. Event files are read by their definition (TFRecord with CRC-32C, p
 reader where it is installed; the page for Prometheus also by prometheus_client. The recipes of docs/clusters.md for
 Weights & Biases and MLflow run where these are installed.
 """
-import csv, glob, json, os, re, shutil, socket, struct, subprocess, sys, time, urllib.request
+import csv, glob, json, os, re, shutil, signal, socket, struct, subprocess, sys, time, urllib.request
 from common import EXAMPLES, ROOT, check, run, text_file, workdir
 
 SHARDC, folder = os.path.abspath(sys.argv[1]), workdir()
@@ -136,6 +136,18 @@ def case_port():
         check(p.wait(60) == 75, 'ends with the run')
 
 
+def case_follow():
+    """The page of `report --follow` shows steps that come later, and after Ctrl-C no longer reloads."""
+    page = lambda: open(f'{folder}/f.html').read() if os.path.exists(f'{folder}/f.html') else ''
+    p = subprocess.Popen([SHARDC, 'report', '--follow', 'plain', '-o', 'f.html'], cwd=folder)
+    while 'http-equiv="refresh"' not in page(): time.sleep(0.1)
+    before = page()
+    train('--out', 'plain', '--resume', '--steps', '16')
+    while page() == before: time.sleep(0.1)
+    p.send_signal(signal.SIGINT)
+    check(p.wait() == 0 and 'http-equiv="refresh"' not in page() and '<td>16</td>' in page(), page())
+
+
 def case_refused():
     for text in 'csv,tensorbord', '', 'csv,', 'json':
         check('R0103' in train('--out', 'no', '--log-as', text, expect=2)[1], text)
@@ -173,6 +185,6 @@ try:
     check(len(list(csv.DictReader(open(f'{folder}/plain/metrics.csv')))) == 12, 'rows of before')
     run('./two', 'train', '--nnodes', '1', '--out', 'ranks', '--quiet', '--log-as', 'tensorboard,csv', cwd=folder)
     same('ranks')
-    case_port(), case_refused(), case_recipes()
+    case_port(), case_follow(), case_refused(), case_recipes()
 finally:
     shutil.rmtree(folder)
