@@ -84,7 +84,8 @@ static void test_page(void **state) {
                "{\"sends\":[{\"axis\":\"data\",\"kind\":\"sum\",\"bytes\":10}],\"hidden\":1}\n");
   assert_shows(
       sheet, sheet_html,
-      "<h2>plan a&lt;b</h2>\n<svg>x</svg>\n<table><tr><th colspan=\"2\">each sends</th>"
+      "<h2>plan a&lt;b</h2>\n<div class=\"wide\"><svg>x</svg>\n</div>\n<table><tr><th "
+      "colspan=\"2\">each sends</th>"
       "<th class=\"n\">bytes</th></tr>\n"
       "<tr><td>over data</td><td>sum</td><td class=\"n b\" style=\"--part:100.0%\">10 B</td>"
       "</tr>\n<tr><td>over pipe</td><td>send</td>"
@@ -93,8 +94,28 @@ static void test_page(void **state) {
   arena_free(arena);
 }
 
+/* As wide as COLUMNS says: cut at blanks, but a number keeps its unit; long words stay whole. */
+static void test_width(void **state) {
+  Arena *arena = arena_new();
+  Sheet *sheet = sheet_new(arena);
+  (void)state;
+  sheet_say(sheet, "  {} sends of its own to other nodes {} in a step\n", as_text("each node"),
+            as_bytes(3 << 20));
+  sheet_say(sheet, "short, and {}\n", as_text("a-name-that-is-much-longer-than-the-whole-line-is"));
+  setenv("COLUMNS", "40", 1);
+  assert_shows(sheet, sheet_text,
+               "  each node sends of its own to other\n      nodes 3.00 MiB in a step\n"
+               "short, and\n    a-name-that-is-much-longer-than-the-whole-line-is\n");
+  setenv("COLUMNS", "45", 1);
+  assert_shows(sheet, sheet_text,
+               "  each node sends of its own to other nodes\n      3.00 MiB in a step\n"
+               "short, and\n    a-name-that-is-much-longer-than-the-whole-line-is\n");
+  unsetenv("COLUMNS");
+  arena_free(arena);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_figures), cmocka_unit_test(test_paths),
-                                     cmocka_unit_test(test_page)};
+                                     cmocka_unit_test(test_page), cmocka_unit_test(test_width)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
