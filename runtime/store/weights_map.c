@@ -106,6 +106,15 @@ int64_t rt_rounds(const Map *map, const rt_tensor *tensor, int choice) {
   return n;
 }
 
+/* Added to the index by a star: *+3, or 0. n: bytes of the star. */
+static int64_t star_offset(const char *star, size_t *n) {
+  char *end = (char *)star + 1;
+  bool more = star[1] == '+' && star[2] >= '0' && star[2] <= '9';
+  int64_t offset = more ? strtoll(star + 2, &end, 10) : 0;
+  *n = (size_t)(end - star);
+  return offset;
+}
+
 /* Text number `index` of a list {a,b,..} that begins at `list`. */
 static const char *listed(const char *list, int64_t index, size_t *n) {
   const char *at = list + 1;
@@ -142,10 +151,13 @@ bool rt_map_name(const Map *map, const rt_tensor *tensor, int64_t round, int cho
     below /= pattern.size[star];
     int64_t index = round / below % pattern.size[star++];
     size_t n;
+    int64_t offset = star_offset(pattern.at + i, &n);
+    if (c == '*') i += n - 1;
+    if (c == '*') k += (size_t)snprintf(out + k, RT_NAME - k, "%lld", (long long)(index + offset));
+    if (c == '*') continue;
     const char *text = listed(pattern.at + i, index, &n);
-    if (c == '*') k += (size_t)snprintf(out + k, RT_NAME - k, "%lld", (long long)index);
-    else k += (size_t)snprintf(out + k, RT_NAME - k, "%.*s", (int)n, text);
-    if (c == '{') i += strcspn(pattern.at + i, "} ");
+    k += (size_t)snprintf(out + k, RT_NAME - k, "%.*s", (int)n, text);
+    i += strcspn(pattern.at + i, "} ");
   }
   out[k < RT_NAME ? k : RT_NAME - 1] = 0;
   if (!map->plain && rt_map_adapter(map->program, tensor)) name_adapter(tensor, out);
@@ -160,9 +172,11 @@ static bool takes(const FileNames *pattern, size_t i, int star, const char *name
     return *name == c && takes(pattern, i + 1, star, name + 1);
   if (c == '*') {
     char *end;
-    long long index = strtoll(name, &end, 10);
+    size_t n;
+    long long index = strtoll(name, &end, 10) - star_offset(pattern->at + i, &n);
     bool number = *name >= '0' && *name <= '9' && (*name != '0' || end == name + 1);
-    return number && index < pattern->size[star] && takes(pattern, i + 1, star + 1, end);
+    return number && index >= 0 && index < pattern->size[star] &&
+           takes(pattern, i + n, star + 1, end);
   }
   size_t after = i + strcspn(pattern->at + i, "} ") + 1, n;
   for (int64_t k = 0; k < pattern->size[star]; k++) {

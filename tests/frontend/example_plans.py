@@ -22,6 +22,7 @@ PLANS = {
     'muon': {'two': CPU},
     'onebit': {'one': CPU, 'two': CPU, 'four': CPU, 'parted': CPU},
     'plans': {'cpu': 'x86_64_v3', 'zero2': 'sm_80', 'zero3_offload': 'sm_80', 'hybrid': 'sm_80'},
+    'deepseek_v3': {'wide': 'sm_90'},
     'qwen3_moe': {'wide': 'sm_90'},
     'tiny_ranks': {'two': CPU, 'early': CPU, 'four': CPU, 'context': CPU, 'ahead': CPU, 'stages': CPU, 'turns': CPU,
                    'weights_last': CPU, 'rings': CPU, 'hosted': CPU},

@@ -328,6 +328,11 @@ class Program:
         if operand: result = f'[{", ".join(dims)}]'; head = f'x: {result}, {operand}: {result}'
         s.layers.append(f'layer L{len(s.layers)}({head}) -> {result}{more} {{\n{body.format(d=d, h=e, inner=inner)}\n}}\n')
 
+    def routed(s):
+        """Has it a layer of experts?"""
+        s.own = random.Random(f'routes {s.seed}')
+        return s.own.random() < .15
+
     def route(s, own):
         """Some programs have a routed layer, in a stack; the others stay as they were before there was one."""
         k, chosen, name = own.choice([1, 2, 3]), own.random() < .3, f's{len(s.subs)}'
@@ -352,8 +357,7 @@ class Program:
                 except IndexError: pass           # nothing to choose from
         terms = s.r.sample(s.values[-4:], 2)
         if s.deep and s.deep not in terms and s.r.random() < .7: terms.append(s.deep)
-        own = random.Random(f'routes {s.seed}')
-        if own.random() < .15: terms += s.route(own)
+        if s.routed(): terms += s.route(s.own)
         loss = ' + '.join(f'0.5 * mean[*]({v} * cos({v}) / (1 + 0.01 * {v}^2))' for v,
                           _ in terms) + ' + 0.01 * mean[*](x^2)'
         body = [f'input {i}' for i in INPUTS] + s.params + s.subs + s.lines + [f'output {terms[0][0]}', f'loss {loss}']

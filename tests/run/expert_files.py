@@ -91,6 +91,39 @@ def both_ways(model, experts, prefix, gate, names, extra={}):
     print(model, len(one), 'tensors, both ways', flush=True)
 
 
+def deepseek():
+    """Layers of the file are those of two stacks; its experts are fused or not."""
+    sizes = dict(Vocab=48, Embed=16, First=2, Layers=2, Heads=2, Narrow=6, Latent=5, Plain=4, Turn=4, Head=4, Wide=10,
+                 Mlp=6, Experts=16, Groups=8, Seq=64)
+    exe, at, r = f'{folder}/deepseek', f'{folder}/deepseek.safetensors', random.Random(6)
+    text = open(f'{EXAMPLES}/deepseek_v3.shard').read().replace('*+3', '*+2')
+    text = text.replace('Slot    = 3 * Seq / 64', 'Slot = Seq')
+    open(f'{folder}/deepseek.shard', 'w').write(text)
+    dims = [x for d, n in sizes.items() for x in ('-D', f'{d}={n}')]
+    run(SHARDC, 'compile', 'deepseek.shard', '-o', exe, '-q', *dims, cwd=folder)
+    t = {'model.embed_tokens.weight': [48, 16], 'lm_head.weight': [48, 16], 'model.norm.weight': [16]}
+    for n in range(4):
+        layer = f'model.layers.{n}.'
+        t.update({f'{layer}{name}.weight': [16] for name in ('input_layernorm', 'post_attention_layernorm')})
+        t.update({f'{layer}self_attn.{name}.weight': shape for name, shape in (
+            ('q_a_proj', [6, 16]), ('q_a_layernorm', [6]), ('q_b_proj', [16, 6]), ('kv_a_proj_with_mqa', [9, 16]),
+            ('kv_a_layernorm', [5]), ('kv_b_proj', [16, 5]), ('o_proj', [16, 8]))})
+        if n > 1: t.update({f'{layer}mlp.gate.weight': [16, 16], f'{layer}mlp.gate.e_score_correction_bias': [16]})
+        of = ['mlp'] if n < 2 else ['mlp.shared_experts', *[f'mlp.experts.{i}' for i in range(16)]]
+        for name in of:
+            wide = 10 if n < 2 else 6
+            t.update({f'{layer}{name}.{m}_proj.weight': [16, wide] if m == 'down' else [wide, 16]
+                      for m in ('gate', 'up', 'down')})
+    one = {name: numbers(r, shape) for name, shape in t.items()}
+    write(at, one)
+    run(exe, 'export', '--init', at, '--out', f'{exe}.out', cwd=folder)
+    back = read(f'{exe}.out/model.safetensors')
+    check(back == one, f'deepseek: {set(back) ^ set(one)} {[k for k in one if back.get(k) != one[k]][:3]}')
+    refused(exe, at, {**one, 'model.layers.4.input_layernorm.weight': one['model.norm.weight']}, 'model.layers.4')
+    print('deepseek', len(one), 'tensors', flush=True)
+
+
 both_ways('mixtral', 8, 'block_sparse_moe.experts', 'block_sparse_moe.gate', ('w1', 'w3', 'w2'))
 both_ways('qwen3_moe', 16, 'mlp.experts', 'mlp.gate', ('gate_proj', 'up_proj', 'down_proj'),
           {'q_norm': [4], 'k_norm': [4]})
+deepseek()
