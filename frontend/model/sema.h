@@ -122,6 +122,7 @@ enum { SIZE_OPEN = 0, SIZE_BAD = -1 };
 typedef struct DimInfo {
   const Decl *decl;
   const AstDim *def; /* the one in force: of the file or of the variant */
+  bool met;          /* a value of the model has it */
   bool given;        /* by the train block, the command line or an entry */
   int64_t given_size;
   Span given_span;

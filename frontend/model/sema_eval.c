@@ -283,6 +283,13 @@ bool eval_is_short(Eval *e, Str path, Span at) {
   return false;
 }
 
+static void meet(Eval *e, const Dims *dims) {
+  for (int i = 0; i < dims->n; i++) {
+    DimInfo *info = sizes_find(e->sizes, dims->at[i]);
+    if (info) info->met = true;
+  }
+}
+
 /* A tensor has at most MAX_RANK dims, none of them twice. */
 static Val checked(Eval *e, const AstExpr *expr, Val v) {
   Str twice = dims_repeated(&v.dims);
@@ -294,6 +301,7 @@ static Val checked(Eval *e, const AstExpr *expr, Val v) {
       return val_poison();
     }
   if (v.kind == VAL_POISON || v.kind == VAL_SUB) return v;
+  meet(e, &v.dims);
   if (v.dims.n <= MAX_RANK && !twice)
     return eval_is_countable(e, &v.dims, &e->running, expr->span, "a value") ? v : val_poison();
   if (twice) {

@@ -427,6 +427,24 @@ static void warn_idle(PlanCheck *check) {
   }
 }
 
+/* Keys of an attention, say, that no expression of the model names are like a dim that it has. */
+static bool is_met(const PlanCheck *check, Str dim) {
+  const DimInfo *info = sizes_find(check->e->sizes, dim);
+  return !info || info->met || (info->def && info->def->like.text) || plan_is_stack_dim(check, dim);
+}
+
+static void warn_unmet(PlanCheck *check) {
+  for (uint32_t i = 0; i < check->rules.n; i++)
+    for (uint32_t k = 0; k < check->rules.at[i].dims.n; k++) {
+      const Placed *placed = &check->rules.at[i].dims.at[k];
+      if (!is_met(check, placed->dim))
+        world_warn(check->w, "W0704", placed->span,
+                   arena_printf(check->e->arena, "no value of model `%s` has dimension `%s`",
+                                check->c->model->name, placed->dim),
+                   "`place` splits nothing by it");
+    }
+}
+
 /* Without `over`, the axes that split Batch are meant. */
 static void warn_whole(PlanCheck *check) {
   const AstSetting *zero = settings_line(check->item, "zero");
@@ -497,7 +515,7 @@ void check_plan(Eval *e, const Choice *choice, const AstItem *plan) {
   check_messages(&check);
   for (uint32_t i = 0; i < check.rules.n; i++) warn_wide(&check, &check.rules.at[i]);
   check_stages(&check);
-  warn_idle(&check);
+  warn_idle(&check), warn_unmet(&check);
   warn_whole(&check);
   check_bucket(&check);
   check_flights(&check);
