@@ -1,30 +1,37 @@
 """Faults in dumps, one at a time, over many models and plans: `shardc equal` notices each, or it is harmless.
 
-    python3 equal_faults.py SHARDC FAULTS [SEED [PART/PARTS]]
+    python3 equal_faults.py SHARDC FAULTS [SEED [PART/PARTS [PLANS]]]
 
-A plan of an example is dumped after a pass from `localize` to `combine`, or after `prove`, at the sizes that `equal`
-chooses. A fault that is not noticed is compared again with other seeds and more steps. If that does not show it, the
-value of the op is replaced by another one: where this is not noticed either, nothing that a run computes depends on the
-op (`unused`); else the fault computes the same value in all these runs (`same`).
+Plans are those of the examples, of equal_faults.shard and of equal_experts.shard. Each is dumped after a pass from
+`localize` to `combine`, or after `prove`, at the sizes that `equal` chooses. A fault that is not noticed is compared
+again with other seeds and more steps. If that does not show it, the value of the op is replaced by another one: where
+this is not noticed either, nothing that a run computes depends on the op (`unused`); else the fault computes the same
+value in all these runs (`same`). A fault of which neither is shown is `open`, and fails the test.
 """
 import json, os, random, re, subprocess, sys, tempfile
 from collections import Counter
-from common import EXAMPLES, check, run
+from common import EXAMPLES, HERE, check, run
 
 SHARDC, PASSES = os.path.abspath(sys.argv[1]), ('localize', 'own', 'zero', 'combine', 'prove')
 OTHER = {'add': 'sub', 'sub': 'add', 'mul': 'add', 'div': 'mul', 'max': 'min', 'min': 'max', 'rmax': 'sum', 'lt': 'le',
          'le': 'lt', 'and': 'or', 'exp': 'tanh', 'rsqrt': 'sqrt', 'sqrt': 'rsqrt'}
+FUNCTIONS = ('body ', 'entry ', 'kernel ')
 OP = re.compile(r'  (%[^=]*) = (\w+)(\[[^\]]*\])? ?([^{:]*)(\{[^:]*\})? ?: (.*)$')
 
 
-def plans():
-    for path in sorted(os.listdir(EXAMPLES)):
-        text = open(f'{EXAMPLES}/{path}').read() if path.endswith('.shard') else ''
-        for name, model in re.findall(r'^plan (\w+) for (\w+)', text, re.M): yield f'{EXAMPLES}/{path}', name, model
+def plans(wanted):
+    """The operand and options of each."""
+    examples = [f'{EXAMPLES}/{name}' for name in sorted(os.listdir(EXAMPLES)) if name.endswith('.shard')]
+    for path in [f'{HERE}/equal_faults.shard', f'{HERE}/equal_experts.shard', *examples]:
+        for line in re.findall(r'^plan .*', open(path).read(), re.M):
+            name, model, train = re.match(r'plan (\w+) for (\w+)(?:.*# train (\w+))?', line).groups()
+            if 'equal_faults' in path: train = train or 'plain'
+            at = [path, '--plan', name, '--model', model] + (['--train', train] if train else [])
+            if re.search(wanted, f'{os.path.basename(path)} {name}'): yield at
 
 
-def sizes(path, plan, model):
-    said = json.loads(run(SHARDC, 'equal', path, '--plan', plan, '--model', model, '--json')[0])
+def sizes(at):
+    said = json.loads(run(SHARDC, 'equal', *at, '--json')[0])
     words, at = said.get('sizes', ''), []
     for word in filter(None, words.split(', ')):
         *key, n = word.replace('mesh ', 'plan.mesh.').replace(' =', '').replace('micro', 'plan.micro').split()
@@ -39,7 +46,7 @@ def functions(lines):
     """First and last line of each body and entry but `init`, with the types of its values so far as they are simple."""
     begin = None
     for i, line in enumerate(lines):
-        if line.startswith(('body ', 'entry ')): begin = i
+        if line.startswith(FUNCTIONS): begin = i
         if line == '}' and begin is not None:
             if '@init' not in lines[begin]: yield begin, i
             begin = None
@@ -82,6 +89,18 @@ def one_line(line, outs, op, operands, attrs, kind, types, axes):
             for d in 1, -1: yield 'whole', [line.replace(m[0], f'value = {int(float(m[1])) + d}', 1)]
     if m := re.search(r'\{at = (\d+)', attrs):
         for d in 1, -1: yield 'slice', [line.replace(m[0], f'{{at = {int(m[1]) + d}', 1)]
+    if op in ('send', 'receive', 'keep_first', 'part') and len(outs) == 1:
+        turned = attrs.replace('reverse = 1, ', '') if 'reverse = 1, ' in attrs else attrs.replace('{', '{reverse = 1, ')
+        yield 'stage', [line.replace(attrs, turned, 1)]
+    for word in 'trip', 'start', 'by', 'first':
+        if m := re.search(rf'[{{ ]{word} = (-?\d+)', attrs):
+            for d in 1, -1: yield 'round' if op == 'loop' else 'shift', [line.replace(m[0], f'{m[0][:-len(m[1])]}{int(m[1]) + d}', 1)]
+    if op == 'load' and re.search('tokens$', first):
+        yield 'token', [line.replace(first, first.replace('tokens', 'targets'), 1)]
+    if len(outs) == 1 and kind.startswith('f') and 'at(' not in line and '{value = 0}' not in line:
+        for k in 2, 0.5:
+            yield 'times', [line, f'  %99998 = const {{value = {k}}} : {same.split("[")[0]}[]',
+                            f'  %99999 = mul {outs[0]}, %99998 : {same}']
     if op == 'load' and '@mesh.of' in first:
         yield 'coordinate', [f'  {outs[0]} = const {{value = 0}} : {kind}']
         for a in axes:
@@ -101,31 +120,39 @@ def one_line(line, outs, op, operands, attrs, kind, types, axes):
             yield 'operand', [f'{outside} = ' + re.sub(f'{a}(?!\\d)', random.choice(others), body, count=1)]
 
 
-def renumbered(lines):
-    """Values count through a function: %99999 becomes the next number, and those after it move on by one."""
-    at = next((i for i, l in enumerate(lines) if l.startswith('  %99999 ')), None)
-    if at is None: return lines
-    begin = max(i for i in range(at) if lines[i].startswith(('body ', 'entry ')))
-    end = next(i for i in range(at, len(lines)) if lines[i] == '}')
-    n = int(re.match(r'  %(\d+)', lines[at + 1])[1])
-    move = lambda m: f'%{n if m[1] == "99999" else int(m[1]) + (int(m[1]) >= n)}'
-    return [re.sub(r'%(\d+)', move, l) if begin <= i < end else l for i, l in enumerate(lines)]
+NEW = ('%99998', '%99999')
 
 
-def poisoned(line, number):
-    """The op with another value."""
-    m = OP.match(line)
-    if m and m[2] in ('load', 'const') and m[6].startswith('i32[]'):
-        return [f'  {m[1]} = const {{value = 1000003}} : i32[]']
-    if not m or ',' in m[1] or 'at(' in line or not m[6].startswith('f'): return None
-    t, v = type_of(m[6]), m[1].strip()
-    return [line.replace(v, '%99999', 1), f'  {v} = neg %99999 : {t}']
+def changed(lines, i, new, v=None):
+    """The lines with `new` in place of line i. Values count through a function: NEW become the next numbers. What
+    follows uses the last of them in place of v."""
+    lines, end = [*lines[:i], *new, *lines[i + 1:]], i + len(new)
+    made = [l.split()[0] for l in new if l.lstrip().startswith(NEW)]
+    if not made: return lines
+    begin = max(k for k in range(i) if lines[k].startswith(FUNCTIONS))
+    last = next(k for k in range(i, len(lines)) if lines[k] == '}')
+    if v: lines[end:last] = [re.sub(rf'{v}(?!\d)', '%99999', line) for line in lines[end:last]]
+    at = next(k for k in range(i, end) if lines[k].lstrip().startswith(NEW))
+    outs = ' '.join(l.split(' = ')[0] for l in lines[begin + 1:at])
+    n = 1 + max([int(k) for k in re.findall(r'%(\d+)', lines[begin] + outs)], default=-1)
+    move = lambda m: f'%{n + made.index(m[0]) if m[0] in made else int(m[1]) + len(made) * (int(m[1]) >= n)}'
+    return [re.sub(r'%(\d+)', move, l) if begin <= k < last else l for k, l in enumerate(lines)]
+
+
+def poisoned(lines, i):
+    """The lines with another value for each result of op i in turn; none if a pass has placed them."""
+    m = OP.match(lines[i])
+    if not m or 'at(' in lines[i]: return
+    for v, t in zip(m[1].split(', '), re.findall(r'(?:host )?\w+\[[^\]]*\]', m[6])):
+        made = f'{"not" if t.startswith("bool") else "neg"} {v.strip()}'
+        if m[2] in ('load', 'const') and t == 'i32[]': made = 'const {value = 1000003}'
+        yield changed(lines, i, [lines[i], f'  %99999 = {made} : {t}'], v.strip())
 
 
 class Pair:
-    def __init__(self, folder, path, plan, model, after):
-        self.folder, self.name = folder, f'{os.path.basename(path)} {plan} {after}'
-        at = [path, '--plan', plan, '--model', model, *sizes(path, plan, model)]
+    def __init__(self, folder, at, after):
+        self.folder, self.name = folder, f'{os.path.basename(at[0])} {at[2]} {after}'
+        at = [*at, *sizes(at)]
         self.ranks = run(SHARDC, 'dump', *at, '--after', after)[0].split('\n')
         open(f'{folder}/model.ir', 'w').write(run(SHARDC, 'dump', *at, '--after', 'micro')[0])
         p = self.told(self.ranks)
@@ -137,53 +164,58 @@ class Pair:
                               text=True)
 
     def judge(self, i, new):
-        lines = renumbered([*self.ranks[:i], *new, *self.ranks[i + 1:]])
+        lines = changed(self.ranks, i, new, new[0].split()[0] if new and new[0] == self.ranks[i] else None)
         p = self.told(lines)
-        if p.returncode and 'E1208' not in p.stderr:
-            check(p.returncode in (1, 3, 70), f'{self.name} line {i + 1}: {new}: {p.returncode} {p.stderr}')
-            return 'refused'
-        if p.returncode == 3: return 'noticed'
-        check(p.returncode == 0, f'{self.name} line {i + 1}: {new}: {p.returncode} {p.stderr}')
+        check(p.returncode in (0, 1, 3), f'{self.name} line {i + 1}: {new}: {p.returncode} {p.stderr}')
+        if p.returncode: return 'noticed' if 'E1208' in p.stderr else 'refused'
         for seed in '2', '3':
             if self.told(lines, '--seed', seed, '--steps', '5').returncode == 3: return 'noticed later'
-        poison = poisoned(self.ranks[i], i)
-        if poison:
-            bad = renumbered([*self.ranks[:i], *poison, *self.ranks[i + 1:]])
-            if self.told(bad, '--seed', '3', '--steps', '5').returncode == 0: return 'unused'
-            return 'same'
-        return 'open'
+        more = '--seed', '3', '--steps', '5'
+        all_unused = None
+        for bad in poisoned(self.ranks, i):
+            all_unused = self.told(bad, *more).returncode == 0
+            if not all_unused: return 'same'
+        return 'open' if all_unused is None else 'unused'
+
+    def function(self, i):
+        return re.match(r'\w+ @([^ ({]*)', next(l for l in self.ranks[i::-1] if l.startswith(FUNCTIONS)))[1]
+
+
+def seeded(folder, at, after, wanted, r, count, kinds):
+    """Judges some faults of a plan, one of each kind in turn."""
+    pair = Pair(folder, at, after)
+    made, done = {}, 0
+    for kind, i, new in faults('\n'.join(pair.ranks)): made.setdefault(kind, []).append((i, new))
+    for kind, i, new in spread(r, made):
+        if done >= wanted: break
+        found = pair.judge(i, new)
+        count[found] += 1
+        kinds.setdefault(kind, Counter())[found] += 1
+        done += found != 'refused'
+        if found not in ('noticed', 'refused'):
+            print(f'{found}: {pair.name} @{pair.function(i)} line {i + 1}: {kind}: {pair.ranks[i][:150]}',
+                  new and new[-1][:150], flush=True)
+    print(pair.name, dict(count), flush=True)
 
 
 def main():
     wanted, seed = int(sys.argv[2]), int((sys.argv + ['1'])[3])
     part, parts = map(int, (sys.argv[4] if len(sys.argv) > 4 else '0/1').split('/'))
-    pairs = list(plans())
+    pairs = list(plans(sys.argv[5] if len(sys.argv) > 5 else ''))
     random.Random(seed).shuffle(pairs)
     pairs = pairs[part::parts]
     count, kinds = Counter(), {}
-    for k, (path, plan, model) in enumerate(pairs):
-        r = random.Random(f'{seed} {path} {plan}')
-        random.seed(f'{seed} {plan}')
+    for k, at in enumerate(pairs):
+        r = random.Random(f'{seed} {at[0].split("/")[-1]} {at[2]}')
+        random.seed(f'{seed} {at[2]}')
+        each = max(1, -(-wanted * (k + 1) // len(pairs) - sum(v for c, v in count.items() if c != 'refused')))
         with tempfile.TemporaryDirectory() as folder:
-            try: pair = Pair(folder, path, plan, model, r.choice(PASSES))
+            try: seeded(folder, at, r.choice(PASSES), each, r, count, kinds)
             except SystemExit as e:
-                if 'E1207' not in str(e) and 'E0' not in str(e) and 'class' not in str(e): raise
-                pair = Pair(folder, path, plan, model, 'combine')
-            made = {}
-            for kind, i, new in faults('\n'.join(pair.ranks)): made.setdefault(kind, []).append((i, new))
-            each = max(1, -(-wanted * (k + 1) // len(pairs) - sum(v for c, v in count.items() if c != 'refused')))
-            done = 0
-            for kind, i, new in (f for f in spread(r, made)):
-                if done >= each: break
-                found = pair.judge(i, new)
-                count[found] += 1
-                kinds.setdefault(kind, Counter())[found] += 1
-                done += found != 'refused'
-                if found not in ('noticed', 'refused'):
-                    print(f'{found}: {pair.name} line {i + 1}: {kind}: {pair.ranks[i][:150]}', new and new[-1][:150],
-                          flush=True)
-        print(pair.name, dict(count), flush=True)
+                if not re.search('E1207|E0|class', str(e)): raise
+                seeded(folder, at, 'combine', each, r, count, kinds)
     for kind, c in sorted(kinds.items()): print(f'{kind:12}', dict(c))
+    check(not count['open'], f'{count["open"]} faults are neither noticed nor harmless')
 
 
 def spread(r, made):
