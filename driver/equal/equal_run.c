@@ -41,6 +41,7 @@ static bool make_side(EqualRun *run, Cli *one, uint32_t i, const char *until, Eq
   one->value[OPT_TUNE_DB] = one->value[OPT_REQUIRE_TUNED] = NULL; /* of kernels of other sizes */
   vec_push(run->o->c->arena, one->operands, run->o->operands.at[i]);
   bool made = load_module(one, &m) == EXIT_FINE && describe_target(one, m) == EXIT_FINE;
+  if (made && run->tight) module_set(m, "made.tight", "on");
   if (made && *module_class_name(m)) return refuse_class(run, m, one->operands.at[0]);
   if (made && !until) *all = (Programs){1, {m}};
   made = made && (!until || pipeline_classes(m, &options, all));
@@ -141,17 +142,18 @@ static Exit find_sizes(EqualRun *run, bool strict) {
 }
 
 /* Small groups of parameters fill one bucket of `zero`, where those of the plan fill many. So the
-   second run has buckets of a few numbers, unless the plan allows none. */
+   second run has buckets of a few numbers, unless the plan allows none, and each rank's piece has
+   some of them. */
 static bool compare_early(EqualRun *run) {
   Cli small = cli_again(run->o);
   EqualRun again = *run;
   if (!run->buckets) return compare_after(run, "prove", true);
-  again.o = &small;
+  again.o = &small, again.tight = true;
   vec_push(run->o->c->arena, small.sets, "plan.zero.bucket=256");
   bool equal = compare_after(&again, "prove", true), refused = diag_errors(small.c->diag);
   if (refused) return compare_after(run, "prove", true);
   run->o->sets = small.sets, run->report = again.report, run->made = again.made,
-  run->early = again.early;
+  run->early = again.early, run->tight = true;
   return equal;
 }
 

@@ -6,6 +6,7 @@
 #include "ir/plan/stage_class.h"
 #include "ir/schedule/send_order.h"
 #include "ir/shape/placement.h"
+#include "runtime/base/recorder.h"
 
 void plan_parts(const Planned *planned, const Budget *b, PlanPart out[PLAN_PARTS]) {
   const PlanPart parts[PLAN_PARTS] = {{"weights", b->weights},
@@ -155,6 +156,13 @@ static const char *drawn_ranks(const Planned *planned) {
                    : "the rank";
 }
 
+/* In the page cache of its host and on the disk of the run directory, not in its arenas. */
+static void say_recorder(Sheet *sheet, const Planned *planned) {
+  sheet_say_if(sheet, mesh_ranks(planned->m) > 1,
+               "  flight recorder of a rank, {recorder} in the run directory\n",
+               as_bytes((double)sizeof(Record)));
+}
+
 static void draw_memory(FILE *file, const void *planned) { plan_svg(file, planned); }
 
 void topic_memory(Sheet *sheet, const Planned *planned) {
@@ -170,5 +178,6 @@ void topic_memory(Sheet *sheet, const Planned *planned) {
   }
   if (planned->programs.n > 1) say_classes(sheet, planned);
   else say_alike(sheet, planned);
+  say_recorder(sheet, planned);
   draw_moment(sheet, planned);
 }

@@ -7,6 +7,7 @@
 #include "ir/plan/layer_range.h"
 #include "ir/plan/module_settings.h"
 #include "interp_ranks.h"
+#include <math.h>
 #include <stdint.h>
 
 typedef struct Runner { /* one side */
@@ -65,9 +66,9 @@ static void runner_set_all(const Runner *runner, Str name, double value) {
   else ranks_set_all(runner->ranks, name, value);
 }
 
-static void runner_set_infinite(const Runner *runner, bool on) {
-  if (runner->whole) interp_set_infinite(runner->whole, on);
-  else ranks_set_infinite(runner->ranks, on);
+static void runner_set_infinite(const Runner *runner, bool on, double which) {
+  if (runner->whole) interp_set_infinite(runner->whole, on, which);
+  else ranks_set_infinite(runner->ranks, on, which);
 }
 
 static const Tensor *runner_get(const Runner *runner, Str name) {
@@ -225,15 +226,59 @@ static bool same_sizes(Equal *equal) {
   return true;
 }
 
-/* A step whose numbers do not count as finite: the branch that leaves such a step out. */
-static bool run_infinite(Equal *equal) {
-  int step = step_of(equal->m, (int)equal->task->steps + 1);
+/* A step in which that number does not count as finite; NAN: in which none does. */
+static bool run_not_finite(Equal *equal, int step, double which) {
   set_all(equal, step), equal->infinite = true;
-  runner_set_infinite(&equal->model, true), runner_set_infinite(&equal->ranks, true);
+  runner_set_infinite(&equal->model, true, which);
+  runner_set_infinite(&equal->ranks, true, which);
   bool same = run_both(equal, "step", step);
-  runner_set_infinite(&equal->model, false), runner_set_infinite(&equal->ranks, false);
+  runner_set_infinite(&equal->model, false, which);
+  runner_set_infinite(&equal->ranks, false, which);
   equal->infinite = false;
   return same;
+}
+
+/* The branch that leaves a step out if numbers are not finite: all of them, then the loss alone and
+   the norm alone. The step that was left out changed nothing, so that these numbers are the same;
+   one with `delay` made the update that waited, so that a second one is left out. */
+static bool run_infinite(Equal *equal) {
+  static const char *const alone[] = {"loss", "norm.of.gradients"};
+  int step = step_of(equal->m, (int)equal->task->steps + 1);
+  for (int i = 0; i <= (module_whole(equal->m, "train.delay.after") > 0); i++)
+    if (!run_not_finite(equal, step, NAN)) return false;
+  for (size_t i = 0; i < COUNT_OF(alone); i++) {
+    const Tensor *number =
+        runner_has(&equal->model, alone[i]) ? runner_get(&equal->model, alone[i]) : NULL;
+    if (number && !number->type.rank && !run_not_finite(equal, step, number->at[0])) return false;
+  }
+  return true;
+}
+
+/* Steps after those, in which updates are late: from the first such step on. */
+static bool run_late(Equal *equal) {
+  enum { LATE_STEPS = 3 };
+  int64_t after = module_whole(equal->m, "train.delay.after");
+  int last = step_of(equal->m, (int)equal->task->steps);
+  for (int i = 0; i < LATE_STEPS && after > 0 && after < INT32_MAX - LATE_STEPS; i++) {
+    int step = (after > last ? (int)after : last + 1) + i;
+    set_all(equal, step);
+    if (!run_both(equal, "step", step)) return false;
+  }
+  return true;
+}
+
+/* Numbers that a process makes from others when it resumes: they are spoiled, and made again. */
+static bool run_derived(Equal *equal) {
+  enum { SPOILED = 12345 };
+  if (!has_entry(&equal->ranks, "refresh")) return true;
+  for (uint32_t i = 0; i < equal->ranks.side->n; i++)
+    EACH_GLOBAL (equal->ranks.side->programs[i], global)
+      if (global->derived) runner_set_all(&equal->ranks, global->name, SPOILED);
+  equal->entry = "refresh";
+  if (!runner_run(&equal->ranks, equal->entry))
+    return differs(equal, NULL, 0, runner_error(&equal->ranks));
+  equal->report->entries++;
+  return compare_all(equal);
 }
 
 bool programs_equal(const EqualTask *task, EqualReport *report) {
@@ -249,7 +294,9 @@ bool programs_equal(const EqualTask *task, EqualReport *report) {
     set_all(&equal, step);
     if (!run_both(&equal, "step", step)) return false;
   }
+  if (!run_late(&equal)) return false;
   if (task->ranks.early && !run_infinite(&equal)) return false;
+  if (!run_derived(&equal)) return false;
   set_all(&equal, (int)task->steps + 2);
   return run_others(&equal);
 }

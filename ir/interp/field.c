@@ -109,16 +109,22 @@ static bool is_constant(double x, double *real) {
   return false;
 }
 
-/* Half of the other elements are below all constants, half above. */
-static int side_of(double x, bool constant) { return constant ? 0 : rank_of(x) >> 63 ? 1 : -1; }
+/* Where the element is in the order: constants at their value, others anywhere between them, of a
+   magnitude from 2^-32 to 2^32. No constant has as many digits. */
+static double place_of(double x) {
+  enum { DIGITS = 52, EXPONENTS = 6, MIDDLE = 32 };
+  double real;
+  if (is_constant(x, &real)) return real;
+  uint64_t random = rank_of(x), digits = (random & (((uint64_t)1 << DIGITS) - 1)) | 1,
+           exponent = random >> DIGITS & ((1 << EXPONENTS) - 1);
+  double size = ldexp(1 + ldexp((double)digits, -DIGITS), (int)exponent - MIDDLE);
+  return random >> 63 ? size : -size;
+}
 
 bool field_less(double a, double b) {
   if (!is_element(a) || !is_element(b)) return a < b;
-  double x = 0, y = 0;
-  bool a_constant = is_constant(a, &x), b_constant = is_constant(b, &y);
-  int left = side_of(a, a_constant), right = side_of(b, b_constant);
-  if (left != right) return left < right;
-  return a_constant ? x < y : rank_of(a) < rank_of(b);
+  double left = place_of(a), right = place_of(b);
+  return left == right ? number(a) < number(b) : left < right;
 }
 
 double field_sign(double a) {

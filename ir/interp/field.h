@@ -8,7 +8,7 @@
    double is, m 2^e, so scales are exact as well. A function that is no polynomial maps each element
    to a fixed random one; 0 and 1 keep their images where these are whole numbers. Comparisons use a
    fixed random order, in which the numbers that f32 holds are in their own order, since passes
-   compare constants; its ends are the infinities. */
+   compare constants, and all others anywhere between them; its ends are the infinities. */
 #ifndef SHARDC_FIELD_H
 #define SHARDC_FIELD_H
 #include <stdbool.h>

@@ -343,7 +343,9 @@ void interp_set_noise(Interp *in, double share, uint64_t seed) {
 }
 void interp_set_exact_codes(Interp *in, bool on) { in->exact_codes = on; }
 void interp_set_field(Interp *in, bool on) { in->field = on; }
-void interp_set_infinite(Interp *in, bool on) { in->infinite = on; }
+void interp_set_infinite(Interp *in, bool on, double which) {
+  in->infinite = on, in->infinite_number = which;
+}
 void interp_set_early(Interp *in, bool on) { in->early = on; }
 
 void interp_set_work(Interp *in, InterpWork *work) { in->work = work; }

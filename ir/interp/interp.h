@@ -34,8 +34,9 @@ void interp_set_noise(Interp *in, double share, uint64_t seed);
 /* On, and off at first: floats are elements of a prime field (field.h) in place of rounded numbers.
    Floats that are set must be elements; messages in 8 bits change no number. */
 void interp_set_field(Interp *in, bool on);
-/* In a field, off at first; on: x < infinity is false for an x without dims, as of a guard. */
-void interp_set_infinite(Interp *in, bool on);
+/* In a field, off at first; on: x < infinity is false for an x without dims, as of a guard, if x is
+   that number or its negative; NAN: for all. */
+void interp_set_infinite(Interp *in, bool on, double which);
 void interp_set(Interp *in, const char *global, const double *data);
 void interp_set_all(Interp *in, const char *global, double value); /* every element */
 const Tensor *interp_get(const Interp *in, const char *global);    /* NULL: no such global */

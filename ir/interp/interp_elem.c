@@ -98,10 +98,16 @@ static double field_cast(const InterpRun *run, double x) {
 /* 1 / sqrt(x) is that of sqrt: rules may replace one by the other. */
 static double field_rsqrt(double x) { return field_div(1, field_function(OP_sqrt, x, sqrt)); }
 
+static bool counts_as_infinite(const Interp *in, double x) {
+  double which = in->infinite_number;
+  return in->infinite && (isnan(which) || x == which || x == field_sub(0, which));
+}
+
 static double field_scalar(const InterpRun *run, const double *x) {
   const Op *op = run->op;
   if (op->code == OP_cast) return field_cast(run, x[0]);
-  if (op->code == OP_lt && isinf(x[1]) && run->interp->infinite && !run_out(run, 0)->type.rank)
+  if (op->code == OP_lt && isinf(x[1]) && !run_out(run, 0)->type.rank &&
+      counts_as_infinite(run->interp, x[0]))
     return 0;
   if (op->code == OP_pow) return field_pow(op, x[0]);
   if (op->code == OP_rsqrt) return field_rsqrt(x[0]);

@@ -17,6 +17,7 @@ struct Interp {
   Module *m;
   Arena *arena;
   bool round, early, exact_codes, field, infinite;
+  double infinite_number; /* NAN: all */
   double noise;
   uint64_t drawn; /* noise so far */
   const char *error;

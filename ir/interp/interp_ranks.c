@@ -348,8 +348,8 @@ void ranks_set_early(Ranks *ranks, bool on) {
   for (int64_t i = 0; i < ranks->n; i++) interp_set_early(ranks->rank[i], on);
 }
 
-void ranks_set_infinite(Ranks *ranks, bool on) {
-  for (int64_t i = 0; i < ranks->n; i++) interp_set_infinite(ranks->rank[i], on);
+void ranks_set_infinite(Ranks *ranks, bool on, double which) {
+  for (int64_t i = 0; i < ranks->n; i++) interp_set_infinite(ranks->rank[i], on, which);
 }
 
 void ranks_set_work(Ranks *ranks, InterpWork *work) {

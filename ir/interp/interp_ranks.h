@@ -20,11 +20,11 @@ Ranks *ranks_new(Module *m, Arena *a);
 /* A module for each class of ranks (stage_class.h). */
 Ranks *ranks_new_classes(Module *const *classes, uint32_t n, Arena *a);
 void ranks_set_round(Ranks *r, bool on);
-void ranks_set_exact_codes(Ranks *r, bool on);   /* interp_set_exact_codes */
-void ranks_set_field(Ranks *r, bool on);         /* interp_set_field */
-void ranks_set_infinite(Ranks *r, bool on);      /* interp_set_infinite */
-void ranks_set_work(Ranks *r, InterpWork *work); /* interp_set_work */
-void ranks_set_early(Ranks *r, bool on);         /* interp_set_early */
+void ranks_set_exact_codes(Ranks *r, bool on);            /* interp_set_exact_codes */
+void ranks_set_field(Ranks *r, bool on);                  /* interp_set_field */
+void ranks_set_infinite(Ranks *r, bool on, double which); /* interp_set_infinite */
+void ranks_set_work(Ranks *r, InterpWork *work);          /* interp_set_work */
+void ranks_set_early(Ranks *r, bool on);                  /* interp_set_early */
 void ranks_set(Ranks *r, const char *global, const double *data);
 void ranks_set_all(Ranks *r, const char *global, double value);
 /* NULL: no such global, or ranks that should hold the same do not (see ranks_error). */

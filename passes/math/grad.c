@@ -282,11 +282,23 @@ static bool has_gradients(Module *m, const Fn *step) {
   return false;
 }
 
+/* Only of IR by hand. At the last op that has a source line; none is left if nothing is stored. */
+static void refuse_no_loss(Module *m, const Fn *step) {
+  Span at = m->globals.n ? m->globals.at[0]->span : step->span;
+  EACH_OP (step, o)
+    if (o->span.file || o->loc.file) at = o->span.file ? o->span : loc_span(m, o->loc);
+  Report *r = diag_at(m->ctx->diag, "E1105", at, "entry @step stores no @loss");
+  diag_help(r, "gradients are those of @loss: `store @loss, ..`");
+}
+
 void pass_grad(Module *m) {
   Fn *step = entry_of(m, "step");
   if (!step) return;
   const Op *loss = loss_store(m, step);
-  if (!loss) bug("entry step stores no @loss");
+  if (!loss) {
+    refuse_no_loss(m, step);
+    return;
+  }
   if (has_gradients(m, step)) return;
   differentiate_step(m, step, loss);
 }

@@ -467,7 +467,25 @@ static void put_before(Module *m, const Fn *f, const FnVec *made) {
   for (uint32_t i = 0; i < all.n; i++) vec_push(m->arena, m->fns, all.at[i]);
 }
 
+static bool is_called(const Module *m, const Fn *kernel) {
+  for (uint32_t i = 0; i < m->fns.n; i++)
+    EACH_OP (m->fns.at[i], op)
+      if (op->callee == kernel) return true;
+  return false;
+}
+
+/* Only in IR by hand: they would get no layout. */
+static void drop_uncalled(Module *m) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < m->fns.n; i++) {
+    Fn *f = m->fns.at[i];
+    if (f->kind != FN_KERNEL || is_called(m, f)) m->fns.at[n++] = f;
+  }
+  m->fns.n = n;
+}
+
 void pass_order(Module *m) {
+  drop_uncalled(m);
   order_results(m);
   VEC(Fn *) todo = {0};
   VEC(const Type *) hops = {0};

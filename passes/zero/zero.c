@@ -414,6 +414,15 @@ static bool read_settings(Zero *zero) {
   return zero->step != NULL;
 }
 
+/* A dump that was edited may lack the store of a parameter or state; else it is an error of this
+   pass. */
+static void refuse(const Zero *zero, const Global *at, const char *wrong) {
+  if (!at || !at->span.file) bug("zero: %s", wrong); /* not read from a dump */
+  Report *r = diag_at(zero->m->ctx->diag, "E1105", at->span, "`zero` cannot share @%s", at->name);
+  diag_fact(r, "after the pass: %s", wrong);
+  diag_help(r, "entry @step must store each parameter that it updates, and its states");
+}
+
 void pass_zero(Module *module) {
   Zero zero = {.m = module};
   if (!read_settings(&zero)) return;
@@ -427,8 +436,9 @@ void pass_zero(Module *module) {
   zero_warn(&zero);
   add_refresh(&zero);
   for (uint32_t i = 0; i < zero.group.n; i++) put_members(&zero.group.at[i]);
-  const char *wrong = zero_unaccounted(&zero);
-  if (wrong) bug("zero: %s", wrong);
+  const Global *at = NULL;
+  const char *wrong = zero_unaccounted(&zero, &at);
+  if (wrong) refuse(&zero, at, wrong);
   name_norms(&zero);
   sort_globals(module);
   module_collect(module);

@@ -115,7 +115,7 @@ void zero_find_parts(Zero *z);                           /* of their gradients: 
 ZeroGroup zero_part_group(const Zero *z, uint32_t part); /* with as many rounds as the part has */
 /* Compares resident bytes with the stage's arithmetic, once globals and functions are final; NULL:
    all is accounted for (zero_check.c). */
-const char *zero_unaccounted(const Zero *zero);
+const char *zero_unaccounted(const Zero *zero, const Global **at);
 int64_t zero_alike(const Zero *z,
                    const Global *g);       /* ranks of the plan's axes that hold it alike */
 int64_t zero_round_bytes(const Global *g); /* of one layer, or of a parameter outside of stacks */

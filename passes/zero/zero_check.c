@@ -138,10 +138,11 @@ static bool is_of(const ZeroGroup *group, const Global *global) {
   return ours;
 }
 
-const char *zero_unaccounted(const Zero *zero) {
+const char *zero_unaccounted(const Zero *zero, const Global **at) {
   const char *wrong = NULL;
   for (uint32_t i = 0; !wrong && i < zero->group.n; i++) {
     const ZeroGroup *group = &zero->group.at[i];
+    *at = group->member.at[0].param;
     wrong = check_members(zero, group);
     if (!wrong) wrong = check_held(zero, group);
     if (!wrong) wrong = check_stage(zero, group);
@@ -150,7 +151,7 @@ const char *zero_unaccounted(const Zero *zero) {
     const Global *global = zero->m->globals.at[i];
     bool grouped = !is_kept(global);
     for (uint32_t k = 0; k < zero->group.n; k++) grouped |= is_of(&zero->group.at[k], global);
-    if (!grouped) wrong = check_other(zero, global);
+    if (!grouped) wrong = check_other(zero, *at = global);
   }
   return wrong;
 }

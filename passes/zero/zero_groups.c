@@ -146,9 +146,11 @@ static int64_t wire_bytes(const Zero *zero, const ZeroGroup *group) {
   return part > bytes ? part : bytes;
 }
 
-/* Pieces begin at multiples of 64 bytes, and are whole blocks if they are sent in 8 bits. */
+/* Pieces begin at multiples of 64 bytes, and are whole blocks if they are sent in 8 bits. At the
+   small sizes of a comparison that would leave the last ranks with padding alone. */
 static int64_t piece_unit(const Zero *zero, const ZeroGroup *group) {
   int64_t line = 64 / elem_bytes(group->member.at[0].param->type.elem);
+  if (module_setting(zero->m, "made.tight", NULL)) return zero->unit;
   return round_up(zero->unit, line);
 }
 

@@ -6,37 +6,19 @@ Plans are those of the examples, of equal_faults.shard and of equal_experts.shar
 `localize` to `combine`, or after `prove`, at the sizes that `equal` chooses. A fault that is not noticed is compared
 again with other seeds and more steps. If that does not show it, the value of the op is replaced by another one: where
 this is not noticed either, nothing that a run computes depends on the op (`unused`); else the fault computes the same
-value in all these runs (`same`). A fault of which neither is shown is `open`, and fails the test.
+value in all these runs (`same`). Refusals by the rules of messages between ranks (E1109) count as noticed, others as no
+faults. A fault of which neither is shown is `open`, and fails the test.
 """
-import json, os, random, re, subprocess, sys, tempfile
+import os, random, re, subprocess, sys, tempfile
 from collections import Counter
-from common import EXAMPLES, HERE, check, run
+from common import check, run
+from fault_plans import plans, sizes
 
 SHARDC, PASSES = os.path.abspath(sys.argv[1]), ('localize', 'own', 'zero', 'combine', 'prove')
-OTHER = {'add': 'sub', 'sub': 'add', 'mul': 'add', 'div': 'mul', 'max': 'min', 'min': 'max', 'rmax': 'sum', 'lt': 'le',
-         'le': 'lt', 'and': 'or', 'exp': 'tanh', 'rsqrt': 'sqrt', 'sqrt': 'rsqrt'}
+OTHER = {'add': 'sub', 'sub': 'add', 'mul': 'add', 'div': 'mul', 'max': 'min', 'min': 'max', 'rmax': 'sum', 'and': 'or',
+         'exp': 'tanh', 'rsqrt': 'sqrt', 'sqrt': 'rsqrt'}
 FUNCTIONS = ('body ', 'entry ', 'kernel ')
 OP = re.compile(r'  (%[^=]*) = (\w+)(\[[^\]]*\])? ?([^{:]*)(\{[^:]*\})? ?: (.*)$')
-
-
-def plans(wanted):
-    """The operand and options of each."""
-    examples = [f'{EXAMPLES}/{name}' for name in sorted(os.listdir(EXAMPLES)) if name.endswith('.shard')]
-    for path in [f'{HERE}/equal_faults.shard', f'{HERE}/equal_experts.shard', *examples]:
-        for line in re.findall(r'^plan .*', open(path).read(), re.M):
-            name, model, train = re.match(r'plan (\w+) for (\w+)(?:.*# train (\w+))?', line).groups()
-            if 'equal_faults' in path: train = train or 'plain'
-            at = [path, '--plan', name, '--model', model] + (['--train', train] if train else [])
-            if re.search(wanted, f'{os.path.basename(path)} {name}'): yield at
-
-
-def sizes(at):
-    said = json.loads(run(SHARDC, 'equal', *at, '--json')[0])
-    words, at = said.get('sizes', ''), []
-    for word in filter(None, words.split(', ')):
-        *key, n = word.replace('mesh ', 'plan.mesh.').replace(' =', '').replace('micro', 'plan.micro').split()
-        at += ['--set', f'{key[0]}={n}'] if '.' in key[0] else ['-D', f'{key[0]}={n}']
-    return at
 
 
 def type_of(text): return re.match(r'(?:host )?\w+\[[^\]]*\]', text)[0]
@@ -90,11 +72,14 @@ def one_line(line, outs, op, operands, attrs, kind, types, axes):
     if m := re.search(r'\{at = (\d+)', attrs):
         for d in 1, -1: yield 'slice', [line.replace(m[0], f'{{at = {int(m[1]) + d}', 1)]
     if op in ('send', 'receive', 'keep_first', 'part') and len(outs) == 1:
-        turned = attrs.replace('reverse = 1, ', '') if 'reverse = 1, ' in attrs else attrs.replace('{', '{reverse = 1, ')
+        word = 'reverse = 1, '
+        turned = attrs.replace(word, '') if word in attrs else attrs.replace('{', '{' + word)
         yield 'stage', [line.replace(attrs, turned, 1)]
     for word in 'trip', 'start', 'by', 'first':
         if m := re.search(rf'[{{ ]{word} = (-?\d+)', attrs):
-            for d in 1, -1: yield 'round' if op == 'loop' else 'shift', [line.replace(m[0], f'{m[0][:-len(m[1])]}{int(m[1]) + d}', 1)]
+            for d in 1, -1:
+                new = f'{m[0][:-len(m[1])]}{int(m[1]) + d}'
+                yield 'round' if op == 'loop' else 'shift', [line.replace(m[0], new, 1)]
     if op == 'load' and re.search('tokens$', first):
         yield 'token', [line.replace(first, first.replace('tokens', 'targets'), 1)]
     if len(outs) == 1 and kind.startswith('f') and 'at(' not in line and '{value = 0}' not in line:
@@ -124,8 +109,8 @@ NEW = ('%99998', '%99999')
 
 
 def changed(lines, i, new, v=None):
-    """The lines with `new` in place of line i. Values count through a function: NEW become the next numbers. What
-    follows uses the last of them in place of v."""
+    """The lines with `new` in place of line i. Values count through a function: NEW become the next numbers. Later
+    lines use the last of them in place of v."""
     lines, end = [*lines[:i], *new, *lines[i + 1:]], i + len(new)
     made = [l.split()[0] for l in new if l.lstrip().startswith(NEW)]
     if not made: return lines
@@ -141,7 +126,12 @@ def changed(lines, i, new, v=None):
 
 def poisoned(lines, i):
     """The lines with another value for each result of op i in turn; none if a pass has placed them."""
-    m = OP.match(lines[i])
+    m, stored = OP.match(lines[i]), re.match(r'  store @\S+, (%\d+)', lines[i])
+    if stored and not any('frame = ' in l for l in lines):
+        of = next(l for l in lines[i::-1] if re.match(rf'  [^=]*{stored[1]}\b[^=]* = ', l) or l.startswith(FUNCTIONS))
+        kind = re.search(r' : (f\d+\[[^\]]*\])(?:  loc|$)', of)
+        new = lines[i].replace(stored[1], '%99999', 1)
+        if kind: yield changed(lines, i, [f'  %99999 = neg {stored[1]} : {kind[1]}', new])
     if not m or 'at(' in lines[i]: return
     for v, t in zip(m[1].split(', '), re.findall(r'(?:host )?\w+\[[^\]]*\]', m[6])):
         made = f'{"not" if t.startswith("bool") else "neg"} {v.strip()}'
@@ -152,9 +142,10 @@ def poisoned(lines, i):
 class Pair:
     def __init__(self, folder, at, after):
         self.folder, self.name = folder, f'{os.path.basename(at[0])} {at[2]} {after}'
-        at = [*at, *sizes(at)]
-        self.ranks = run(SHARDC, 'dump', *at, '--after', after)[0].split('\n')
-        open(f'{folder}/model.ir', 'w').write(run(SHARDC, 'dump', *at, '--after', 'micro')[0])
+        model = run(SHARDC, 'dump', *at, *sizes(SHARDC, at), '--after', 'micro')[0]
+        model = re.sub('^set ', 'set made.tight = "on"\nset ', model, count=1, flags=re.M)  # as `equal` has it
+        open(f'{folder}/model.ir', 'w').write(model)
+        self.ranks = run(SHARDC, 'dump', f'{folder}/model.ir', '--after', after)[0].split('\n')
         p = self.told(self.ranks)
         check(p.returncode == 0, f'{self.name}: {p.stderr}')
 
@@ -167,7 +158,7 @@ class Pair:
         lines = changed(self.ranks, i, new, new[0].split()[0] if new and new[0] == self.ranks[i] else None)
         p = self.told(lines)
         check(p.returncode in (0, 1, 3), f'{self.name} line {i + 1}: {new}: {p.returncode} {p.stderr}')
-        if p.returncode: return 'noticed' if 'E1208' in p.stderr else 'refused'
+        if p.returncode: return 'noticed' if re.search('E1208|E1109', p.stderr) else 'refused'
         for seed in '2', '3':
             if self.told(lines, '--seed', seed, '--steps', '5').returncode == 3: return 'noticed later'
         more = '--seed', '3', '--steps', '5'
@@ -208,7 +199,8 @@ def main():
     for k, at in enumerate(pairs):
         r = random.Random(f'{seed} {at[0].split("/")[-1]} {at[2]}')
         random.seed(f'{seed} {at[2]}')
-        each = max(1, -(-wanted * (k + 1) // len(pairs) - sum(v for c, v in count.items() if c != 'refused')))
+        done = sum(v for c, v in count.items() if c != 'refused')
+        each = max(1, -(-wanted * (k + 1) // len(pairs)) - done)
         with tempfile.TemporaryDirectory() as folder:
             try: seeded(folder, at, r.choice(PASSES), each, r, count, kinds)
             except SystemExit as e:
