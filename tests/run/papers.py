@@ -16,11 +16,12 @@ SIZES = {'1.5B': (48, 1600, 16), '8B': (72, 3072, 24), '40B': (88, 6144, 32), '6
          '170B': (212, 8192, 64)}                                  # layers, width, heads: the paper's tables 5 to 10
 
 
-def plan(file, name, model=None, seq=1024, **sets):
-    """The figures of `plan`: sets are settings, with _ for a dot; model: layers, width, heads."""
+def plan(file, name, model=None, seq=1024, of=None, **sets):
+    """The figures of `plan`: sets are settings, with _ for a dot; model: layers, width, heads; of: its name."""
     layers, width, heads = model or (None, None, None)
     dims = dict(Layers=layers, Embed=width, Heads=heads, Seq=seq, Pos=max(seq, 1024)) if model else {}
     line = [SHARDC, 'plan', f'{ROOT}/examples/papers/{file}.shard', '--plan', name, '--json']
+    if of: line += ['--model', of]
     for key, value in dims.items(): line += ['-D', f'{key}={value}']
     for key, value in sets.items(): line += ['--set', f'{key.replace("_", ".")}={value}']
     p = subprocess.run(line, capture_output=True, text=True, env=dict(os.environ, SHARDC_PATH=EXAMPLES, NO_COLOR='1'))
@@ -147,6 +148,28 @@ add_step('1.5B, states on the host', 1350, 'offload', batch=32)
 add_step('1.5B, gradients as well', 2340, 'offload_grads', 'sm_90', 32)
 
 
+def add_today(source, point, tokens, file, name, gpus, of=None, model=None, seq=1024, **sets):
+    """Tokens per second and GPU that another program reaches with that layout, in bf16; None: theirs is fp8."""
+    made = (file, name, model, seq, dict(of=of, **sets))
+    TODAY.append(Row(source, point, tokens, [made], lambda j: j[0]['forecast']['tokens_per_second'] / gpus))
+
+
+TODAY = []
+A_TOKEN = 6 * 6.738e9 + 12 * 32 * 4096 * 4096          # operations of a token by MaxText's formula; it has TFLOP/s
+for nodes, tflops in ((1, 492), (2, 422), (4, 407), (8, 409), (16, 375)):
+    sets = dict(train_batch=32 * nodes) | (dict(plan_mesh_data=nodes, plan_on_nodes=nodes) if nodes > 1 else {})
+    add_today('MaxText', f'Llama 2 7B on {8 * nodes}', tflops * 1e12 / A_TOKEN, 'today',
+              'maxtext' if nodes > 1 else 'maxtext8', 8 * nodes, 'Llama2_7B', **sets)
+add_today('torchtitan', 'Llama 3.1 8B on 8', 6667, 'today', 'titan8', 8, 'Llama3', train_batch=16)
+add_today('torchtitan', 'Llama 3.1 8B on 128', 6514, 'today', 'titan128', 128, 'Llama3')
+add_today('LLM Foundry', '7B on 8', 10643, 'foundry', 'foundry', 8)
+for point, model, micro, tokens in (('13B on 8', (40, 5120, 40), 2, 4792), ('1B on 8', (24, 2048, 16), 14, 45455)):
+    add_today('LLM Foundry', point, tokens, 'foundry', 'foundry', 8, None, model, 2048, plan_micro=micro,
+              train_batch=8 * micro)
+add_today('Megatron-Core', 'Llama 3 8B on 8', None, 'today', 'megatron_8b', 8, 'Llama3', train_batch=128)
+add_today('Megatron-Core', 'Llama 3 70B on 64', None, 'today', 'megatron_70b', 64, 'Llama3_70B')
+
+
 def largest(layers_of, fits):
     """The largest number of layers that fits, within 4 %."""
     low, high = 1, 2
@@ -185,8 +208,23 @@ ORDERS = [(('ZeRO 3', '60B on 64'), ('ZeRO 3', '60B on 128')),               # m
           (('Blog 4', '50 x 16'), ('Blog 4', '25 x 4 x 8'))]
 
 
+def check_today(done):
+    """Every published layout fits; programs of this compiler are forecast at 0.85 to 1.25 times the published rate."""
+    rates = []
+    for row in TODAY:
+        j = done[str(row.made[0])]
+        ours = row.ours([j])
+        check(j['fits'], f'{row.figure}, {row.point} does not fit')
+        theirs = f'theirs {row.paper:7.0f}' if row.paper else 'in fp8        '
+        print(f'{row.figure:20} {row.point:28} {theirs}  forecast {ours:7.0f} tokens/s a GPU')
+        share = ours / row.paper if row.paper else 1
+        check(0.85 < share < 1.25, f'{row.figure}, {row.point}: {share:.2f} of theirs')
+        if row.figure == 'MaxText': rates.append(ours)
+    check(rates == sorted(rates, reverse=True), f'MaxText: {rates}')
+
+
 def main():
-    calls = {str(made): made for row in ROWS + H100 for made in row.made}
+    calls = {str(made): made for row in ROWS + H100 + TODAY for made in row.made}
     with ThreadPoolExecutor(2) as pool:
         done = dict(zip(calls, pool.map(lambda made: plan(*made[:4], **made[4]), calls.values())))
     with ThreadPoolExecutor(2) as pool: ROWS.extend(pool.map(lambda row: table2(*row), TABLE2))
@@ -200,6 +238,7 @@ def main():
         else: within += abs(off) <= LIMIT
         print(f'{row.figure:20} {row.point:28} paper {row.paper:6.4g}  forecast {ours:6.4g}  {100 * off:+4.0f} %')
         if '-v' in sys.argv: print('     ', json.dumps([done[str(m)]['forecast']['seconds'] for m in row.made]))
+    check_today(done)
     rows = sum(row.paper is not None for row in ROWS)
     print(f'{within} of {rows} rows within {100 * LIMIT:.0f} %')
     for slow, fast in ORDERS: check(rates[slow] < rates[fast], f'{slow} {rates[slow]:.4g}, {fast} {rates[fast]:.4g}')
