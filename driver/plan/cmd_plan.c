@@ -53,7 +53,7 @@ static Exit find_plan(Cli *o, Planned *planned) {
     int64_t n = f->kind == FN_ENTRY ? attr_int(&f->attrs, ATTR_frame, 0) : 0;
     if (n > planned->frame) planned->frame = n;
   }
-  planned->machine = plan_machine(planned->m);
+  planned->machine = plan_machine(planned->m), planned->checkpoint = plan_checkpoint(o);
   planned->step = plan_step(planned->programs.at, planned->programs.n, ir_main_entry(planned->m));
   planned->forecast =
       plan_forecast(planned->programs.at, planned->programs.n, ir_main_entry(planned->m));

@@ -89,7 +89,8 @@ typedef struct Planned {
   Budget need;
   HostBudget host; /* 0 without `offload` */
   OffloadPays offload;
-  int64_t frame; /* bytes of the largest entry's frame, part of need.total */
+  double checkpoint; /* bytes; 0: not known, as of a dump */
+  int64_t frame;     /* bytes of the largest entry's frame, part of need.total */
   Machine machine;
   PlanStep step, later; /* later: 1-bit Adam's frozen ones, late ones, after `from` of `step` */
   Forecast forecast, later_forecast; /* of these */
@@ -127,6 +128,7 @@ void plan_measured(Sheet *sheet, const Planned *planned, const PlanGantt *plan);
 
 /* ---- their figures ---- */
 
+double plan_checkpoint(const Cli *o); /* bytes (plan_checkpoint.c) */
 double plan_bytes_sent(const PlanStep *step);
 bool plan_freezes(const Planned *planned);               /* 1-bit Adam */
 void plan_classes(Planned *planned);                     /* fills p->class */

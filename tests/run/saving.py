@@ -1,8 +1,7 @@
 """Saving while training goes on (`save async = on`): python3 saving.py SHARDC FAILING.SO [KILLS]
 
 The files of every checkpoint are, byte for byte, those of synchronous saves by the same executable, under plans of one
-to four ranks, on processors and on the stand-in GPU, and the snapshot has exactly the bytes that were predicted. A plan
-that does not fit for its snapshot alone is told to save synchronously. A disk that is slow (FAILING.SO) makes saves
+to four ranks, on processors and on the stand-in GPU; snapshot and files have exactly the planned bytes. A plan that does not fit for its snapshot alone is told to save synchronously. A disk that is slow (FAILING.SO) makes saves
 last for several steps. Then, while a save is in flight: the process is killed (KILLS times, 8, half of them with four
 ranks of which one is killed), the disk fills, a signal comes, the run directory is moved. Every checkpoint with a final
 name equals that of the unbroken run, metrics reach at least as far, and the resumed run ends with the same bytes.
@@ -104,6 +103,10 @@ def ends_alike(name, out, what):
     check(not glob.glob(f'{D}/{out}/.new*') and not glob.glob(f'{D}/{out}/.old*'), f'{what}: remains')
 
 
+def tensor_bytes(path):
+    with open(path, 'rb') as f: return os.path.getsize(path) - 8 - struct.unpack('<Q', f.read(8))[0]
+
+
 def equal(name):
     ranks, train, plan = CASES[name]
     open(f'{D}/m.shard', 'w').write((ADAPTERS if 'frozen' in name else MODEL) % (train, plan))
@@ -116,6 +119,8 @@ def equal(name):
     rows = [line.split() for line in said.splitlines() if line.startswith('snapshot')]
     planned = run(SHARDC, 'plan', 'm.shard', '--plan', 'p', '--json', *options(name), cwd=D)[0]
     planned = json.loads(planned.splitlines()[0])
+    held = sum(tensor_bytes(p) for p in glob.glob(f'{D}/{name}.on/step-000024/rank-*.safetensors'))
+    check(held == planned['checkpoint']['bytes'], f'{name}: {held} bytes in files, {planned["checkpoint"]} planned')
     planned = max(c['host']['snapshot'] for c in planned['classes'])
     links = {os.stat(p).st_nlink for p in glob.glob(f'{D}/{name}.on/step-*/frozen-*')}
     check(links == ({6} if 'frozen' in name else set()), f'{name}: links of frozen files: {links}')
