@@ -1,10 +1,11 @@
 """Saving while training goes on (`save async = on`): python3 saving.py SHARDC FAILING.SO [KILLS]
 
 The files of every checkpoint are, byte for byte, those of synchronous saves by the same executable, under plans of one
-to four ranks, on processors and on the stand-in GPU; snapshot and files have exactly the planned bytes. A plan that does not fit for its snapshot alone is told to save synchronously. A disk that is slow (FAILING.SO) makes saves
-last for several steps. Then, while a save is in flight: the process is killed (KILLS times, 8, half of them with four
-ranks of which one is killed), the disk fills, a signal comes, the run directory is moved. Every checkpoint with a final
-name equals that of the unbroken run, metrics reach at least as far, and the resumed run ends with the same bytes.
+to four ranks, on processors and on the stand-in GPU; snapshot and files have exactly the planned bytes. A plan that
+does not fit for its snapshot alone is told to save synchronously. A disk that is slow (FAILING.SO) makes saves last for
+several steps. Then, while a save is in flight: the process is killed (KILLS times, 8, half of them with four ranks of
+which one is killed), the disk fills, a signal comes, the run directory is moved. Every checkpoint with a final name
+equals that of the unbroken run, metrics reach at least as far, and the resumed run ends with the same bytes.
 """
 import glob, hashlib, json, os, random, shutil, signal, struct, subprocess, sys, time
 from common import check, mend, preload, read, run, text_file, workdir
