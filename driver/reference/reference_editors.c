@@ -172,7 +172,7 @@ void put_vim(void) {
        "let b:current_syntax = 'shard'");
 }
 
-/* ---- libFuzzer: tests/fuzz/shard.dict ---- */
+/* ---- libFuzzer: tests/fuzz/run_front.sh ---- */
 
 static void put_entry(const char *word, void *data) {
   (void)data;
@@ -185,7 +185,6 @@ void put_dictionary(void) {
                                       "@f32",    "@nodecay",    "@frozen", "[*]",       " as ",
                                       "h[0..5]", "25MiB",       "300GB/s", "312TFLOPS", "20%",
                                       "1e-3",    "\\\"std\\\"", "\\x0a",   "# "};
-  puts("# Made from the tables of frontend/; change those, not this file.");
   each_keyword(ITEMS | LINES | PARTS | WORDS, put_entry, NULL);
   each_operator(LAYERS | FUNCTIONS, put_entry, NULL);
   each_setting(true, put_entry, NULL);

@@ -17,6 +17,5 @@ made errors docs/errors.md
 made families docs/kernels/families.md
 made textmate editors/shardc.tmLanguage.json
 made vim editors/vim/syntax/shard.vim
-made dictionary tests/fuzz/shard.dict
 "$shardc" reference nothing 2>/dev/null && { echo "reference nothing: no error"; failed=1; }
 exit $failed

@@ -38,6 +38,7 @@ done
 # shellcheck disable=SC2086 # a list of words
 (cd "$work" && "$clang" -fsanitize=fuzzer,address,undefined $objects -lm -o fuzz)
 
+"$build/shardc" reference dictionary > "$work/dictionary"
 rm -rf "$work/seeds"
 [ "$level" = -O1 ] || rm -rf "$work/corpus"
 mkdir -p "$work/seeds" "$work/corpus"
@@ -49,7 +50,7 @@ find "$work/seeds" -type f | sort | paste -sd, > "$work/list" # a folder has no 
 # shellcheck disable=SC2086 # a list of words
 cd "$work"
 ./fuzz $limit -seed_inputs="@$work/list" -max_len=8192 -timeout=300 -rss_limit_mb=2048 -close_fd_mask=1 \
-  -dict="$root/tests/fuzz/shard.dict" \
+  -dict="$work/dictionary" \
   -artifact_prefix="$work/" "$@" "$work/corpus" 2> "$work/log" || {
   tail -60 "$work/log"
   for f in "$work"/crash-* "$work"/oom-* "$work"/timeout-* "$work"/leak-*; do [ -f "$f" ] \
