@@ -35,13 +35,11 @@ static const UpdateRule rules[] = {
 #undef OPTIMIZER
 };
 
-/* NULL: E0901 was given. */
 static const UpdateRule *rule_of(const Module *m, int line) {
   Str name = module_word(m, optimizer_key(m, line, "train.optim"));
   for (size_t i = 0; i < COUNT_OF(rules); i++)
     if (!strcmp(rules[i].name, name)) return &rules[i];
-  diag_at(m->ctx->diag, "E0901", (Span){0}, "optimizer `%s` is not built yet", name);
-  return NULL;
+  bug("optimizer `%s`", name);
 }
 
 /* ---- clipping and guarding ---- */
@@ -185,7 +183,7 @@ typedef struct LineUpdate {
 static LineUpdate begin_line(const Update *u, int line) {
   LineUpdate by = {.u = *u, .rule = rule_of(u->m, line)};
   if (line) read_line(&by.u, line);
-  if (by.rule) by.rule->begin(&by.u);
+  by.rule->begin(&by.u);
   return by;
 }
 
@@ -209,7 +207,7 @@ static void update_all(Update *u, ValueId *gradient) {
   int lines = optimizer_lines(u->m);
   for (int line = 0; line <= lines; line++) {
     LineUpdate by = begin_line(u, line);
-    for (uint32_t i = 0; by.rule && i < u->globals; i++)
+    for (uint32_t i = 0; i < u->globals; i++)
       if (gradient[i] != NO_VALUE && optimizer_line_of(u->m, u->m->globals.at[i]->name) == line)
         update_param(&by, u->m->globals.at[i], gradient[i]);
   }

@@ -125,6 +125,5 @@ ValueId schedule_factor(RateSchedule *schedule) {
   for (size_t i = 0; i < sizeof schedules / sizeof *schedules; i++)
     if (!strcmp(schedules[i].name, name))
       return with_warmup(schedule, &shape, schedules[i].factor(schedule, &shape));
-  diag_at(m->ctx->diag, "E0601", (Span){0}, "there is no learning-rate schedule `%s`", name);
-  return schedule_number(schedule, 1);
+  bug("learning-rate schedule `%s`", name);
 }

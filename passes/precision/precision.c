@@ -136,22 +136,18 @@ static bool has_wide(const Module *m) {
   return false;
 }
 
-static Elem chosen(Module *m, Str word, Elem otherwise) {
-  Elem e = otherwise;
-  if (word && (!elem_find(word, &e) || elem_class(e) != CLASS_FLOAT || e == ELEM_f64)) {
-    Report *r = diag_at(m->ctx->diag, "E0901", (Span){0}, "precision `%s` is not built yet", word);
-    diag_help(r, "`f32`, `tf32`, `bf16` and `f16` are");
-    e = otherwise;
-  }
+static Elem elem_of(Str word) { /* NULL: f32 */
+  Elem e = ELEM_f32;
+  must(!word || elem_find(word, &e), "precision `%s`", word);
   return e;
 }
 
 void pass_precision(Module *m) {
   Str word = plan_precision(m), added = plan_gradient_type(m);
-  Elem compute = strcmp(word, "tf32") ? chosen(m, word, ELEM_f32) : ELEM_f32;
+  Elem compute = strcmp(word, "tf32") ? elem_of(word) : ELEM_f32;
   if (compute == ELEM_f32 && !has_wide(m)) return;
   Precision precision = {.m = m, .compute = compute};
-  precision.added = chosen(m, added, ELEM_f32);
+  precision.added = elem_of(added);
   precision.wide_sums = added && precision.added == ELEM_f32;
   if (compute == ELEM_f32) precision.added = ELEM_f32;
   uint32_t n = m->fns.n;
