@@ -278,7 +278,7 @@ static void put_flat(HostWriter *writer, const Global *global, uint32_t number) 
   for (uint32_t i = 0; i < writer->m->mesh.n; i++) {
     if (!is_split(global->within->placed.on[i])) continue;
     bucket *= writer->m->mesh.at[i].size;
-    list = arena_printf(writer->m->arena, "%s%s%u", list, axes++ ? ", " : "", i);
+    list = arena_list(writer->m->arena, list, "%u", i), axes++;
   }
   host_put(writer, "static const rt_flat flat_%u = {%lld, %lld, %lld, %lld, %d, {%s}}; /* %s */\n",
            number, (long long)bucket, (long long)global->begin, (long long)n, (long long)round,

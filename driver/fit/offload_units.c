@@ -10,7 +10,7 @@
 
 static const char *add(Arena *arena, const char *list, const char *path) {
   if (text_lists(list, path)) return list;
-  return arena_printf(arena, "%s%s%s", list, *list ? ", " : "", path);
+  return arena_list(arena, list, "%s", path);
 }
 
 /* The sub around a parameter, if it contains no stack. */

@@ -86,8 +86,7 @@ static void find_dims(PlanSpace *space, Module *m) {
     const Global *global = m->globals.at[i];
     Str dim = global->kind == GLOBAL_PARAM ? dim_of(m, global, stream, layers) : NULL;
     if (dim && !text_lists(space->tensor, dim))
-      space->tensor =
-          arena_printf(m->arena, "%s%s%s", space->tensor, *space->tensor ? ", " : "", dim);
+      space->tensor = arena_list(m->arena, space->tensor, "%s", dim);
   }
   for (int i = 0; stream && i < stream->rank; i++)
     if (stream->axis[i].dim != batch && !parameters_with(m, stream->axis[i].dim))

@@ -78,8 +78,7 @@ static const char *mesh_text(Arena *arena, const SpacePlan *plan, const char *be
   order_of(plan->at[FIELD_ORDER], order);
   for (int i = 0; i < SPACE_AXES; i++)
     if (plan->at[order[i]] > 1)
-      text = arena_printf(arena, "%s%s%s%s%d", text, *text ? ", " : "", axis_names[order[i]],
-                          between, plan->at[order[i]]);
+      text = arena_list(arena, text, "%s%s%d", axis_names[order[i]], between, plan->at[order[i]]);
   return text;
 }
 
@@ -117,7 +116,7 @@ const char *space_unlike(const PlanSpace *space, const SpacePlan *plan, const Sp
     const char *value = space_value(arena, plan, f);
     if (f == FIELD_OVER && plan->at[f] == than->at[f]) continue;
     if (strcmp(value, space_value(arena, than, f)) != 0)
-      text = arena_printf(arena, "%s%s%s = %s", text, *text ? ", " : "", space_key(f), value);
+      text = arena_list(arena, text, "%s = %s", space_key(f), value);
   }
   return text;
 }

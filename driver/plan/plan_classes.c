@@ -20,8 +20,8 @@ static void name_ranks(const Module *m, PlannedClass *planned_class) {
     for (to = from + 1; to < all && has_rank(m, &class, to) == has;) to++;
     if (!has) continue;
     planned_class->ranks =
-        arena_printf(m->arena, to - from > 1 ? "%s%s%lld-%lld" : "%s%s%lld", planned_class->ranks,
-                     *planned_class->ranks ? ", " : "", (long long)from, (long long)to - 1);
+        arena_list(m->arena, planned_class->ranks, to - from > 1 ? "%lld-%lld" : "%lld",
+                   (long long)from, (long long)to - 1);
     planned_class->count += to - from;
   }
 }

@@ -187,8 +187,7 @@ static void help_divisors(PlanCheck *check, Report *r, const PlaceLine *rule) {
     seen++;
   }
   for (int64_t k = 1; k <= common && k <= 4096 && n < 16; k++)
-    if (common % k == 0)
-      list = arena_printf(check->e->arena, "%s%s%lld", list, n++ ? ", " : "", (long long)k);
+    if (common % k == 0) list = arena_list(check->e->arena, list, "%lld", (long long)k), n++;
   diag_help(r, "%s sizes that divide %s: %s", axes_text(check, rule), names, list);
 }
 

@@ -335,8 +335,7 @@ static void missing_lines(Eval *e, const AstItem *weights, const NameMap *lines)
   uint32_t n = 0, at;
   for (uint32_t i = 0; i < e->params.n; i++) {
     if (e->params.at[i]->adapts || names_find(lines, 0, e->params.at[i]->path, &at)) continue;
-    if (n++ < 5)
-      list = arena_printf(e->arena, "%s%s`%s`", list, n > 1 ? ", " : "", e->params.at[i]->path);
+    if (n++ < 5) list = arena_list(e->arena, list, "`%s`", e->params.at[i]->path);
   }
   if (!n) return;
   Report *r = world_error(e->w, "E0502", weights->name.span,

@@ -55,14 +55,13 @@ static Str json_list(Eval *e, const AstValue *value) {
 }
 
 static Str json_object(Eval *e, const AstValue *value) {
-  Str text = "{";
+  Str text = "";
   for (uint32_t i = 0; i < value->args.n; i++) {
     Str item = config_json(e, value->args.at[i].value);
     if (!item) return NULL;
-    text = arena_printf(e->arena, "%s%s\"%s\": %s", text, i ? ", " : "",
-                        value->args.at[i].key->text, item);
+    text = arena_list(e->arena, text, "\"%s\": %s", value->args.at[i].key->text, item);
   }
-  return arena_printf(e->arena, "%s}", text);
+  return arena_printf(e->arena, "{%s}", text);
 }
 
 /* NULL: a name that is no dim, a call, or a number that is not known. */

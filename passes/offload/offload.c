@@ -356,7 +356,7 @@ static Str in_groups(const Module *m) {
     Str top = top_of(m, global);
     if (global->kind != GLOBAL_PARAM || !global->within) continue;
     if (text_lists(all, top) || !is_in_groups(m, top)) continue;
-    if (n++ < SHOWN) all = arena_printf(m->arena, "%s%s%s", all, n > 1 ? ", " : "", top);
+    if (n++ < SHOWN) all = arena_list(m->arena, all, "%s", top);
   }
   return n > SHOWN ? arena_printf(m->arena, "%s, ..", all) : all;
 }
