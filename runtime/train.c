@@ -527,7 +527,7 @@ static bool start(Train *train, Fault *f) {
   if (there && !rt_hold_folder(r, !resumes, f)) return false;
   if (!(resumes ? resume(train, f) : rt_initialise(r, f))) return false;
   if (!there && !rt_hold_folder(r, !resumes, f)) return false;
-  if (!open_record(r, f)) return false;
+  if (!open_record(r, f) || !rt_rank_log(r, f)) return false;
   train->from = rt_phase_from(r);
   if (!rt_phase_fits(r, train->from, f)) return false;
   bool beside = rt_data_beside(&r->data, &r->device, f);

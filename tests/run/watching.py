@@ -136,6 +136,17 @@ def case_port():
         check(p.wait(60) == 75, 'ends with the run')
 
 
+def case_rank_logs():
+    """What ranks print is in their files, and on stderr as before; the starts of a run follow each other."""
+    words = './two', 'train', '--nnodes', '1', '--out', 'logs', '--rank-logs', '--log-every', '4'
+    for resume in (), ('--resume', '--steps', '16'): said = run(*words, *resume, cwd=folder)[1]
+    log = open(f'{folder}/logs/rank-0.log').read()
+    check(os.path.exists(f'{folder}/logs/rank-1.log') and 'step 16/16' in said, said)
+    check([log.count(f'step {n}/') for n in (4, 12, 16)] == [1, 1, 1], log)
+    run('./two', 'train', '--nnodes', '1', '--out', 'none', '--quiet', cwd=folder)
+    check(not glob.glob(f'{folder}/none/rank-*.log'), 'only on request')
+
+
 def case_follow():
     """The page of `report --follow` shows steps that come later, and after Ctrl-C no longer reloads."""
     page = lambda: open(f'{folder}/f.html').read() if os.path.exists(f'{folder}/f.html') else ''
@@ -185,6 +196,6 @@ try:
     check(len(list(csv.DictReader(open(f'{folder}/plain/metrics.csv')))) == 12, 'rows of before')
     run('./two', 'train', '--nnodes', '1', '--out', 'ranks', '--quiet', '--log-as', 'tensorboard,csv', cwd=folder)
     same('ranks')
-    case_port(), case_follow(), case_refused(), case_recipes()
+    case_port(), case_rank_logs(), case_follow(), case_refused(), case_recipes()
 finally:
     shutil.rmtree(folder)
