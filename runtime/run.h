@@ -78,7 +78,7 @@ int64_t rt_seed(const Run *r);
 bool rt_open_data(Run *r, Fault *f);
 bool rt_without_validation(const Run *r, Fault *f); /* R0104 for options that read it */
 bool rt_start_device(Run *r, Fault *f);
-bool rt_rank_log(const Run *r, Fault *f); /* --rank-logs (rank_log.c) */
+bool rt_rank_log(const Run *r, Fault *f);         /* --rank-logs (rank_log.c) */
 bool rt_run_folder(Run *r, bool fresh, Fault *f); /* decides r->out; fresh: must hold no run yet */
 /* Makes and locks it; r->out may become another number. */
 bool rt_hold_folder(Run *r, bool fresh, Fault *f);
