@@ -3,10 +3,11 @@
 Rows of choices in which nearly every two meet: experts over an axis of their own or that of the samples, capacity or no
 dropped tokens, gates, tensor and pipeline parallelism, ZeRO, micro-batches, recomputation. Each row is compared with
 one rank twice: in exact arithmetic (`equal`), and as processes (`verify`: three steps of SGD, whose updates show a
-gradient that is scaled). A combination that does not work is refused at a word.
+gradient that is scaled). Rows of up to four ranks also run under MPI and with NCCL on stand-in GPUs. A combination that
+does not work is refused at a word.
 """
 import os, random, re, subprocess, sys
-from common import EXAMPLES, check, run, workdir
+from common import EXAMPLES, check, floats, has_mpi, run, workdir
 from pairs import greedy
 
 SHARDC, folder = os.path.abspath(sys.argv[1]), workdir()
@@ -130,6 +131,30 @@ def skipped():
         check(some and abs(some[0] - every[0]) < 2e-3, f'{slot} {precision} {sizes}: {some} {every}')
 
 
+WAYS = {'local': ([], lambda n, exe: [SHARDC, 'run', '-n', n, exe, '--']),
+        'mpi': (['--comm', 'mpi'], lambda n, exe: ['mpirun', '--oversubscribe', '-n', n, exe]),
+        'nccl': (['--target', 'sm_80'], lambda n, exe: [SHARDC, 'run', '-n', n, '--emulate', exe, '--'])}
+
+
+def trained(file, way, ranks):
+    """All tensors after three steps, ranks as processes of this machine, under MPI, or on stand-in GPUs."""
+    exe = f'{file}.{way}'
+    run(SHARDC, 'compile', f'{file}.shard', '--plan', 'p', '-o', exe, '-q', '--quick', *WAYS[way][0], cwd=folder)
+    run(*WAYS[way][1](str(ranks), exe), 'train', '--out', f'{exe}.run', '--save-every', '0', '--dump', f'{exe}.st',
+        cwd=folder)
+    return floats(f'{exe}.st')
+
+
+def other_ways(file, ranks):
+    own = trained(file, 'local', ranks)
+    for way in ['mpi'] * has_mpi() + ['nccl']:
+        other = trained(file, way, ranks)
+        check(own.keys() == other.keys(), f'{way}: {own.keys() ^ other.keys()}')
+        for name, values in own.items():
+            worst = max((abs(a - b) for a, b in zip(values, other[name])), default=0)
+            check(worst <= 1e-4 * (1 + max(map(abs, values), default=0)), f'{way}: {name} differs by {worst}')
+
+
 sent_once()
 tokens()
 skipped()
@@ -146,7 +171,9 @@ for n, row in enumerate(rows):
         continue
     run(SHARDC, 'equal', file, '--plan', 'p', '-q', cwd=folder)
     run(SHARDC, 'verify', file, '--plan', 'p', '-q', cwd=folder)
-    print(row, flush=True)
+    ranks = ways(row) * row['tensor'] * row['pipe']
+    if 1 < ranks <= 4: other_ways(f'{folder}/m{n}', ranks)
+    print(row, 'also with MPI and NCCL' * (1 < ranks <= 4), flush=True)
     done += 1
 print(f'{done} rows equal one rank, exactly and as processes; {refused} refused; {len(left)} pairs are left')
 check(done > 3 * refused, 'too many are refused')
