@@ -91,6 +91,28 @@ def both_ways(model, experts, prefix, gate, names, extra={}):
     print(model, len(one), 'tensors, both ways', flush=True)
 
 
+def over_ranks():
+    """Each of four ranks has a part of the experts, and a part of their matrices."""
+    text = open(f'{EXAMPLES}/mixtral.shard').read()
+    open(f'{folder}/ranks.shard', 'w').write(text + '''plan four for Mixtral {
+  mesh  ep = 2, tensor = 2
+  place Experts -> ep else Batch
+  place Mlp, Kv -> tensor
+  zero  3 over ep
+}
+''')
+    exe, at = f'{folder}/ranks', f'{folder}/ranks.safetensors'
+    sizes = [x for d, n in {**SIZES, 'Experts': 8, 'Mlp': 6}.items() for x in ('-D', f'{d}={n}')]
+    sizes += ['--set', 'train.batch=8']
+    run(SHARDC, 'compile', 'ranks.shard', '--plan', 'four', '-o', exe, *sizes, '-q', cwd=folder)
+    one = single(8, 'block_sparse_moe.experts', 'block_sparse_moe.gate', ('w1', 'w3', 'w2'), {})
+    write(at, one)
+    run(SHARDC, 'run', '-n', '4', exe, '--', 'export', '--init', at, '--out', f'{exe}.out', cwd=folder)
+    back = read(f'{exe}.out/model.safetensors')
+    check(back == one, f'ranks: {[k for k in one if back.get(k) != one[k]][:3]}')
+    print('four ranks', len(one), 'tensors', flush=True)
+
+
 def deepseek():
     """Layers of the file are those of two stacks; its experts are fused or not."""
     sizes = dict(Vocab=48, Embed=16, First=2, Layers=2, Heads=2, Narrow=6, Latent=5, Plain=4, Turn=4, Head=4, Wide=10,
@@ -126,4 +148,5 @@ def deepseek():
 both_ways('mixtral', 8, 'block_sparse_moe.experts', 'block_sparse_moe.gate', ('w1', 'w3', 'w2'))
 both_ways('qwen3_moe', 16, 'mlp.experts', 'mlp.gate', ('gate_proj', 'up_proj', 'down_proj'),
           {'q_norm': [4], 'k_norm': [4]})
+over_ranks()
 deepseek()
