@@ -38,7 +38,8 @@ static double terms(const Fn *f, ValueId a, ValueId b) {
 /* Setting made.places.SLOT: filled / all. */
 static double filled_share(const Module *m, const Fn *f, const Op *o) {
   const Type *t = value_type(f, o->in[0]);
-  for (int i = 0; i < t->rank && !module_on_gpu(m); i++) {
+  bool amx = m->target.amx && t->elem == ELEM_bf16;
+  for (int i = 0; i < t->rank && !amx && !module_on_gpu(m); i++) {
     const char *key = arena_printf(m->arena, "made.places.%s", t->axis[i].dim);
     Str text = module_setting(m, key, NULL);
     const char *all = text ? strchr(text, '/') : NULL;
