@@ -1,4 +1,6 @@
 /* `shardc compile`: the road from a file to an executable, or a part of it. */
+#include "ir/cost/count.h"
+#include "ir/cost/forecast.h"
 #include "ir/communicator.h"
 #include "ir/shape/placement.h"
 #include "ir/plan/stage_class.h"
@@ -200,6 +202,14 @@ static Exit compare(const Cli *o, const CompileParts *parts, Module *m, Programs
   return e;
 }
 
+/* For the progress line of the executable, next to the time that it measures. */
+static void note_forecast(const Programs *programs) {
+  const Fn *step = ir_main_entry(programs->at[0]);
+  Forecast forecast = plan_forecast(programs->at, programs->n, step);
+  for (uint32_t i = 0; i < programs->n && forecast.known; i++)
+    module_set(programs->at[i], "made.forecast", "%.4g", forecast.step.time.total);
+}
+
 static void add_programs(Cli *o, CompileParts *parts, const Programs *programs, const char *name) {
   Arena *arena = o->c->arena;
   share_hash(programs);
@@ -248,6 +258,7 @@ static Exit prepare(Cli *o, Module *m, CompileParts *parts, const char *name) {
     return cli_usage("`--emit=%s` takes one class of ranks: `--class %s`", emit_names[parts->kind],
                      class_names(o->c->arena, &programs));
   e = compare(o, parts, m, &programs);
+  if (parts->kind == EMIT_EXE) note_forecast(&programs);
   add_programs(o, parts, &programs, name);
   return e;
 }

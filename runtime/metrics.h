@@ -73,6 +73,7 @@ typedef struct Meter {   /* the progress line on stderr */
   bool tokens;       /* the model has tokens; else it counts samples */
   int64_t per_step;  /* tokens, or samples */
   double flop, peak; /* of a step; of the machine, per second, 0: not known */
+  double forecast;   /* seconds of a step, by the compiler; 0: not known */
 } Meter;
 
 void rt_meter_start(Meter *meter, bool quiet, int64_t every, int64_t step);

@@ -46,7 +46,7 @@ static void measure(Meter *meter, const StepRecord *record, double now) {
 
 /* ---- the line: fields, and which of them go first where the terminal is narrow ---- */
 
-enum { FIELDS = 12, LINE = 256 };
+enum { FIELDS = 14, LINE = 256 };
 
 typedef struct Field {
   char text[40];
@@ -152,6 +152,8 @@ void rt_meter_step(Meter *meter, const StepRecord *record, int64_t steps, double
   add(&line, 5, "  scale %.6g", record->scale);
   add(&line, 5, "  left out %.0f", record->overflows > 0 ? record->overflows : NAN);
   add(&line, 4, meter->rate > 100 ? "  %.2f ms" : "  %.0f ms", 1000 / meter->rate);
+  add(&line, 7, meter->forecast < 0.1 ? " (forecast %.3g)" : " (forecast %.0f)",
+      meter->forecast > 0 ? 1000 * meter->forecast : NAN);
   add_text(&line, 1, "  ", rate, meter->tokens ? " tok/s" : " samples/s");
   add_use(meter, &line);
   add_slowest(&line, record);

@@ -580,6 +580,8 @@ int rt_train(Run *r) {
   train->meter.tokens = r->data.tokens > 0;
   train->meter.per_step = r->data.batch * (r->data.tokens > 0 ? r->data.tokens : 1);
   train->meter.flop = train->step->flop, train->meter.peak = peak_of(r);
+  const char *forecast = rt_setting_of(r->p, "made.forecast");
+  train->meter.forecast = forecast ? strtod(forecast, NULL) : 0;
   bool ok = loop(train, &stop, &f);
   if (!ok && (f.everywhere || rt_comm_world(&r->comm) == 1)) finish_save(train);
   rt_meter_break(&train->meter);

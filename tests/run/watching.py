@@ -15,6 +15,8 @@ train t for Small { size Seq = 8; batch 4; steps 12; data "text.txt" format = by
   eval every = 4 batches = 2; save every = 4; optim adamw lr = 2e-3; clip 1.0 }
 plan two for Small { mesh dp = 2
  place Batch -> dp }
+machine box { node cpus = 1 arch = x86_64_v3 memory = 16GiB f32 = 0.1TFLOPS hbm = 20GB/s }
+plan boxed for Small { on box }
 '''
 TAGS = {'loss': 'loss/train', 'valid_loss': 'loss/validation', 'lr': 'optimizer/lr', 'grad_norm': 'optimizer/grad_norm',
         'samples': 'progress/samples', 'tokens': 'progress/tokens', 'ms': 'time/step_ms', 'waited_ms': 'time/waited_ms',
@@ -147,6 +149,15 @@ def case_rank_logs():
     check(not glob.glob(f'{folder}/none/rank-*.log'), 'only on request')
 
 
+def case_forecast():
+    """The progress line has the forecast of `plan`, where the plan has a machine."""
+    run(SHARDC, 'compile', 'm.shard', '--plan', 'boxed', '-o', 'boxed', '-q', '--quick', cwd=folder)
+    plan = json.loads(run(SHARDC, 'plan', 'm.shard', '--plan', 'boxed', '--json', cwd=folder)[0])
+    said = run('./boxed', 'train', '--out', 'boxed.run', '--steps', '2', cwd=folder)[1]
+    shown = re.search(r' ms \(forecast ([\d.e+-]+)\)', said)
+    check(shown and abs(float(shown[1]) / 1e3 / plan['forecast']['seconds_per_step'] - 1) < 0.01, f'{said}\n{plan}')
+
+
 def case_follow():
     """The page of `report --follow` shows steps that come later, and after Ctrl-C no longer reloads."""
     page = lambda: open(f'{folder}/f.html').read() if os.path.exists(f'{folder}/f.html') else ''
@@ -196,6 +207,6 @@ try:
     check(len(list(csv.DictReader(open(f'{folder}/plain/metrics.csv')))) == 12, 'rows of before')
     run('./two', 'train', '--nnodes', '1', '--out', 'ranks', '--quiet', '--log-as', 'tensorboard,csv', cwd=folder)
     same('ranks')
-    case_port(), case_rank_logs(), case_follow(), case_refused(), case_recipes()
+    case_port(), case_rank_logs(), case_forecast(), case_follow(), case_refused(), case_recipes()
 finally:
     shutil.rmtree(folder)
