@@ -103,6 +103,11 @@ static void say_source(Sheet *sheet, const Planned *planned) {
             as_text(forecast->arch->name), as_text(forecast->arch->words),
             as_text(forecast->arch->checked),
             as_text(several ? forecast->arch->checked_of_ranks : ""));
+  bool shared = forecast->machine.on_core > 1;
+  sheet_say_if(
+      sheet, shared,
+      "  {ranks_on_a_core} ranks share a core: each has a whole one while the others wait\n",
+      as_number(forecast->machine.on_core));
   sheet_say_if(sheet, *forecast->measured, "  measured rates of the machine block: {reached}\n",
                as_text(forecast->measured));
   sheet_list(sheet, "published");

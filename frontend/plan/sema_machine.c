@@ -25,6 +25,13 @@ static const char *gpu_archs(Ctx *c) {
 
 enum { MOST_CORES = 1024 };
 
+static void check_cores(World *w, const AstItem *item, const AstValue *gpus) {
+  const AstValue *cores = settings_value(item, "node", "cores");
+  if (cores && gpus)
+    diag_help(world_error(w, "E0602", cores->span, "`cores` of a node with GPUs"),
+              "`host cores = ..` are those of their host");
+}
+
 static void check_host(World *w, const AstItem *item, const AstValue *gpus) {
   const AstSetting *host = settings_line(item, "host");
   const AstValue *memory = settings_value(item, "host", "memory"),
@@ -80,7 +87,7 @@ void check_machine_block(World *w, const AstItem *item) {
                             arch->path->text);
     diag_help(r, "`gpus = N`: how many a node has, each with a rank of its own");
   }
-  check_host(w, item, gpus), check_reached(w, item);
+  check_cores(w, item, gpus), check_host(w, item, gpus), check_reached(w, item);
   if (memory && reserve && reserve->number.value >= memory->number.value)
     diag_label(world_error(w, "E0602", reserve->span, "`reserve` leaves nothing of `memory`"),
                "the driver's and the libraries' part of it");

@@ -59,7 +59,7 @@ static double measured(Forecast *forecast, const Module *m, const char *key, dou
 }
 
 /* The shares of the arch, and what the machine block gives in place of them. */
-static const Arch *shares_of(Forecast *forecast, const Module *m) {
+static Arch *shares_of(Forecast *forecast, const Module *m) {
   const Machine *machine = &forecast->machine;
   double ranks = (double)machine->in_node, in_rate = machine->gpus ? 1 : ranks;
   Arch *own = ARENA_NEW(m->arena, Arch);
@@ -82,11 +82,12 @@ static const Arch *shares_of(Forecast *forecast, const Module *m) {
   return own;
 }
 
-static void reach(Machine *machine, const Arch *arch) {
+static void reach(Machine *machine, Arch *arch) {
   double out = arch->out * (double)machine->in_node;
   machine->reach = arch;
   machine->hbm *= arch->memory;
-  machine->intra *= arch->intra_share, machine->inter *= arch->inter_share;
+  machine->intra *= arch->intra_share / machine->on_core, arch->hop_inside *= machine->on_core;
+  machine->inter *= arch->inter_share;
   if (out > 0 && out < machine->inter) machine->inter = out;
   machine->between *= arch->intra_share;
   if (arch->on_switch > 1) machine->pcie /= (double)min_i64(machine->in_node, arch->on_switch);

@@ -6,7 +6,10 @@
    its slowest link: it gets the share of the node's network that its ranks in the node have, and is
    no faster than a processor that carries its bytes. Each of its hops has the latency of
    the link (alpha-beta model; Hockney). Times are bounds: peaks that are reached, messages that
-   never wait. */
+   never wait.
+
+   Where ranks outnumber the cores of a node (`node cores`), each has its share of a core while all
+   compute, and a whole one while the others wait; copies between them share the cores as well. */
 #include "machine.h"
 #include "message_time.h"
 #include "ir/schedule/message.h"
@@ -29,6 +32,13 @@ static int64_t ranks_in_node(const Module *m, int64_t gpus) {
   return most < ranks ? most : ranks;
 }
 
+static double ranks_on_core(const Module *m, const Machine *machine) {
+  int64_t cores = module_whole(m, "machine.node.cores");
+  return machine->gpus || cores < 1 || cores >= machine->in_node
+             ? 1
+             : (double)machine->in_node / (double)cores;
+}
+
 Machine plan_machine(const Module *m) {
   int64_t gpus = module_whole(m, "machine.node.gpus");
   Machine machine = {.gpus = gpus > 0};
@@ -41,6 +51,7 @@ Machine plan_machine(const Module *m) {
   machine.flops = peak(m) / share;
   machine.hbm = module_amount(m, "machine.node.hbm") / share;
   machine.cpus = module_whole(m, "machine.node.cpus");
+  machine.on_core = ranks_on_core(m, &machine);
   machine.between = module_amount(m, "machine.link.cpus");
   machine.intra = module_amount(m, "machine.link.intra");
   machine.inter = module_amount(m, "machine.link.inter");
@@ -107,6 +118,11 @@ LinkTime link_time(const Module *m, const Machine *machine, int axis, OpCode kin
   double n = (double)m->mesh.at[axis].size, rate = axis_rate(m, machine, axis);
   double late = axis_crosses(m, machine, axis) ? calls * hops_of(kind, n) * machine->latency : 0;
   return rate > 0 ? (LinkTime){bytes * (n - 1) / n / rate + late, late} : (LinkTime){0};
+}
+
+double machine_waits(const Machine *machine, double own, double waited) {
+  double left = (own + waited) / machine->on_core - own;
+  return left > 0 ? left : 0;
 }
 
 double message_load(const Module *m, const Machine *machine, int axis) {

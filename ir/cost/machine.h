@@ -10,6 +10,7 @@ typedef struct Machine {
   int64_t in_node;         /* ranks that share a node */
   int64_t cpus;            /* processors of a node, which its ranks share in order */
   bool gpus;
+  double on_core; /* ranks that share a core of processors; 1: none do, or it is not known */
   double flops, hbm, intra, inter; /* per rank, of the compute type; per rank; per rank; per node */
   double between;                  /* per processor, to the others of its node */
   double latency, carries; /* seconds from node to node; bytes per second of one processor, 0: the
@@ -49,6 +50,9 @@ typedef struct StepTime { /* seconds, 0: not known */
 StepTime plan_time(const Module *m, const Machine *machine, const TrafficList *traffic,
                    const Moves *moves, const IrCount *on_host, double compute, double memory);
 double move_seconds(const Machine *machine, const Moves *moves); /* 0: unknown, or nothing moves */
+/* The part of `waited`, for which a rank with `own` work waits, that is left where ranks share
+   cores: each is faster while others wait. */
+double machine_waits(const Machine *machine, double own, double waited);
 /* So many messages of one kind over an axis; bytes: of all, in paper counting. */
 LinkTime link_time(const Module *m, const Machine *machine, int axis, OpCode kind, double calls,
                    double bytes);

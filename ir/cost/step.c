@@ -55,11 +55,13 @@ static void add_program(StageCosts *costs, const Module *m, const Machine *machi
   add_class(costs, m, machine, loops, f);
 }
 
-static double waits(const StageCosts *costs, const double *time, int64_t stage) {
+static double waits(const StageCosts *costs, const Machine *machine, const double *time,
+                    int64_t stage) {
   double busy = 0;
   for (int i = 0; i < TURN_LOOPS; i++) busy += time[stage * TURN_LOOPS + i];
-  double wait = schedule_makespan(&costs->table, time) - busy * (double)costs->table.parts;
-  return wait > 0 ? wait : 0;
+  busy *= (double)costs->table.parts;
+  double wait = schedule_makespan(&costs->table, time) - busy;
+  return wait > 0 ? machine_waits(machine, busy, wait) : 0;
 }
 
 static bool costs_on(const Machine *machine, Module *const *programs, uint32_t n, const Fn *entry,
@@ -85,12 +87,13 @@ bool stage_costs(Module *const *programs, uint32_t n, const Fn *entry, StageCost
   return costs_on(NULL, programs, n, entry, costs);
 }
 
-static IrCount class_waits(Module *const *programs, uint32_t n, const Fn *entry, uint32_t class) {
+static IrCount class_waits(const Machine *machine, Module *const *programs, uint32_t n,
+                           const Fn *entry, uint32_t class) {
   StageCosts costs;
   if (!stage_costs(programs, n, entry, &costs)) return (IrCount){0};
   int64_t stage = module_class(programs[class]).first;
-  return (IrCount){.flop = waits(&costs, costs.flop, stage),
-                   .bytes = waits(&costs, costs.bytes, stage)};
+  return (IrCount){.flop = waits(&costs, machine, costs.flop, stage),
+                   .bytes = waits(&costs, machine, costs.bytes, stage)};
 }
 
 double stages_makespan(Module *const *programs, uint32_t n) {
@@ -140,7 +143,7 @@ static double bubble_of(const PlanStep *step, const Machine *machine, Module *co
                         uint32_t n, const Fn *entry, uint32_t at) {
   StageCosts costs;
   if (n > 1 && costs_on(machine, programs, n, entry, &costs))
-    return waits(&costs, costs.seconds, module_class(programs[at]).first);
+    return waits(&costs, machine, costs.seconds, module_class(programs[at]).first);
   return step->flop > 0 ? kernel_sum(&step->kernels) * step->waited / step->flop : 0;
 }
 
@@ -167,7 +170,10 @@ static PlanStep step_of(const Machine *machine, Module *const *programs, uint32_
   const Module *m = programs[at];
   entry = module_fn(m, intern(m->ctx->names, entry->name));
   IrCount work = ir_count(m, entry),
-          others = n > 1 ? class_waits(programs, n, entry, at) : ir_waited(m, entry);
+          others = n > 1 ? class_waits(machine, programs, n, entry, at) : ir_waited(m, entry);
+  if (n == 1)
+    others.flop = machine_waits(machine, work.flop, others.flop),
+    others.bytes = machine_waits(machine, work.bytes, others.bytes);
   step.traffic = most_sent(programs, n, entry);
   step.flop = work.flop, step.moved = work.bytes, step.waited = others.flop;
   Moves moves = entry_moves(entry);

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { WARM = 2 };
 static const double LONG = 1 << 16, LEAST_GAP = 1e-7;
@@ -130,6 +131,16 @@ static void print_option(FILE *out, const char *line, const char *option, const 
   fprintf(out, " %s = %s", option, value);
 }
 
+static double cores_of(const rt_program *program) {
+  const char *said = rt_setting_said(program, "machine.node.cores");
+  return said ? strtod(said, NULL) : (double)sysconf(_SC_NPROCESSORS_ONLN);
+}
+
+static void print_cores(FILE *out, const rt_program *program) {
+  if (!program->sm && !rt_setting_said(program, "machine.node.cores"))
+    fprintf(out, " cores = %.0f", cores_of(program));
+}
+
 /* The options of a line that the program's machine has, but `native`, which is this machine's
    target. */
 static void print_line(FILE *out, const rt_program *program, const char *line) {
@@ -142,6 +153,7 @@ static void print_line(FILE *out, const rt_program *program, const char *line) {
     if (!shown++) fprintf(out, "  %s", line);
     print_option(out, line, setting->key + n, native ? program->target : setting->value);
   }
+  if (shown && !strcmp(line, "node")) print_cores(out, program);
   if (shown) fprintf(out, "\n");
 }
 
@@ -150,6 +162,7 @@ static void print_machine(FILE *out, const rt_program *program, const Comm *c) {
   if (!rt_setting_said(program, "machine.node.arch")) {
     fprintf(out, "  node arch = %s", program->target);
     if (gpus) fprintf(out, " gpus = %d", c ? c->launch.local_world : 1);
+    print_cores(out, program);
     fprintf(out, "\n");
     return;
   }
@@ -174,6 +187,8 @@ static void print_block(FILE *out, const Trace *trace) {
   const Comm *c = trace->comm;
   MeasuredRates rates = measure(trace);
   double ranks = c ? c->launch.local_world : 1, in_node = program->sm ? 1 : ranks;
+  bool shared = !program->sm && ranks > cores_of(program);
+  if (shared) rates.intra *= ranks / cores_of(program); /* what a rank of its own core reaches */
   fprintf(out, "machine measured {\n");
   print_machine(out, program, c);
   fprintf(out, "  reached");

@@ -44,6 +44,7 @@ MISSING = {
     'MACHINE node.arch=x86_64_v4 node.arch=x86_64_v4_bf16 node.arch=x86_64_v4_fp16 node.arch=x86_64_v4_amx': OTHERS,
     'MACHINE node.gpus node.arch=sm_80 node.arch=sm_86 node.arch=sm_89 node.arch=sm_90 node.arch=sm_90a': OTHERS,
     'MACHINE node.arch=sm_70 node.arch=sm_100': 'no targets: tests/run/machines.py, tests/run/papers.py',
+    'MACHINE node.cores': 'times alone: tests/run/forecast.py',
     'MACHINE node.tf32 node.bf16 node.f16 node.hbm link.per_core link.cpus': TIME,
     'MACHINE reached reached.products reached.attention reached.memory reached.launch reached.intra': TIME,
     'MACHINE reached.inter reached.pcie reached.dram': TIME,

@@ -119,6 +119,27 @@ try:
         rest = host - one - moved['down'] / parts_of_step * 6 / (100e9 / ranks)
         most = 36 * moved['down'] / 2 / parts_of_step / (100e9 / ranks) + moved['up'] / link
         check(moved['up'] / link <= rest * 1.001 and rest < most, f'{name}: {host} s: copies {one}, update {rest}')
+    # ranks that share cores: kernels have the same share of the node, messages half, and a stage is faster while
+    # others wait; never below the bound
+    MODEL = MODEL.replace('gpus = 4 arch', 'arch').replace('  host memory = 100GB dram = 100GB/s\n', '')
+    cpus = dict(node='f16 = 1TFLOPS hbm = 100GB/s cores = %d', arch='x86_64_v3', link='')
+    PLANS['four'] = ('data = 4', 'place Batch -> data\nzero 0')
+    PLANS['turns'] = ('pipe = 4', 'place Layers -> pipe\npipeline one_f_one_b')
+    MODEL = MODEL.replace(' nodes = 2', '')
+    for name in 'four', 'turns':
+        own, shared = (plan(name, **cpus | dict(node=cpus['node'] % cores))[0] for cores in (4, 2))
+        for j in own, shared:
+            check(j['seconds_per_step'] <= j['forecast']['seconds_per_step'], f'{name}: faster than the bound')
+        own, shared = own['forecast'], shared['forecast']
+        check('ranks_on_a_core' not in json.dumps(own) or own['ranks_on_a_core'] == 1, own)
+        check(shared['ranks_on_a_core'] == 2 and own['seconds']['kernels'] == shared['seconds']['kernels'], shared)
+        if name == 'four':
+            check(abs(shared['seconds']['over']['data'] / own['seconds']['over']['data'] - 2) < 0.1, f'{own} {shared}')
+        else: check(shared['seconds']['bubble'] < 0.5 * own['seconds']['bubble'], f'{own} {shared}')
+    _, said, status = plan('four', json_=False, **cpus | dict(node='cores = 4 gpus = 4', arch='sm_90'))
+    check(status == 1 and 'E0602' in said and '`cores` of a node with GPUs' in said, said)
+    MODEL = MODEL.replace('node arch', 'node gpus = 4 arch').replace('precision f16', 'precision bf16').replace(
+        'link intra', 'host memory = 100GB dram = 100GB/s\n  link intra').replace('on box', 'on box nodes = 2')
     # refused at the word
     for word, value in ('memory', '3TB/s'), ('intra', '201GB/s'), ('inter', '51GB/s'), ('dram', '101GB/s'), \
             ('launch', '0us'), ('products', '0TFLOPS'):
