@@ -10,7 +10,6 @@ static int64_t entry(Emit *e, AttrKey key, int phase) {
 }
 
 int64_t simt_threads(Emit *e, int phase) { return entry(e, ATTR_threads, phase); }
-int64_t simt_shared_bytes(Emit *e, int phase) { return entry(e, ATTR_shared, phase); }
 int64_t simt_ctas(Emit *e, int phase) { return entry(e, ATTR_chunks, phase); }
 
 /* ---- who a thread is ---- */

@@ -11,9 +11,8 @@
 
 enum { WARP = 32, GLOBAL_SPACE = 1, SHARED_SPACE = 3 };
 
-/* Entries of attributes threads, shared, chunks for this phase. */
+/* Entries of attributes threads, chunks for this phase. */
 int64_t simt_threads(Emit *e, int phase);
-int64_t simt_shared_bytes(Emit *e, int phase);
 int64_t simt_ctas(Emit *e, int phase);
 
 /* i32 numbers, their ranges known to LLVM */

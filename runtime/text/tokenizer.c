@@ -259,14 +259,6 @@ void rt_decode(const Tokenizer *tokenizer, int32_t id, Spelling *spelling, FILE 
 
 /* ---- questions ---- */
 
-const char *rt_tokenizer_kind(const Tokenizer *tokenizer) {
-  static const char *const kinds[] = {[MODEL_BPE] = "byte-level BPE",
-                                      [MODEL_WORDPIECE] = "WordPiece",
-                                      [MODEL_CHARACTERS] = "BPE of characters",
-                                      [MODEL_UNIGRAM] = "Unigram"};
-  return kinds[tokenizer->model];
-}
-
 int64_t rt_tokenizer_limit(const Tokenizer *tokenizer) {
   return (int64_t)tokenizer->token[tokenizer->by_id[tokenizer->ntokens - 1]].id + 1;
 }
