@@ -113,7 +113,7 @@ static Exit build_options(Cli *o, const CompileParts *all, uint32_t part, const 
 }
 
 static Exit built(Cli *o, bool good, double seconds) {
-  if (o->value[OPT_TIMINGS]) fprintf(stderr, "%8.1f ms  codegen\n", 1e3 * seconds);
+  if (o->value[OPT_TIMINGS]) output_say(stderr, "%8.1f ms  codegen\n", 1e3 * seconds);
   if (!good && !diag_errors(o->c->diag)) return EXIT_ENVIRONMENT;
   return good ? EXIT_FINE : EXIT_INPUT;
 }
@@ -168,7 +168,7 @@ static void say_done(const Cli *o, const Module *m, const char *output, double s
   if (m->compared) output_say(stderr, "  equal: %s\n", m->compared);
   for (uint32_t i = 0; i < m->settings.n; i++)
     if (!strncmp(m->settings.at[i].key, "made.recompute.", 15))
-      fprintf(stderr, "  recompute: %s\n", m->settings.at[i].value);
+      output_say(stderr, "  recompute: %s\n", m->settings.at[i].value);
 }
 
 /* Without the setting generated code has that of processors. */
@@ -297,13 +297,10 @@ static Exit read_parts(Cli *o, CompileParts *parts) {
 
 /* Every target gets a copy of the module; what is said about the model was said at its loading. */
 static Exit prepare_targets(Cli *o, Module *m, CompileParts *parts, const char *plan) {
-  size_t length;
-  const char *given = o->value[OPT_TARGET], *text = ir_print(m, &length);
+  const char *given = o->value[OPT_TARGET];
   Exit e = EXIT_FINE;
   for (uint32_t i = 0; e == EXIT_FINE && i < parts->target.n; i++) {
-    Module *copy = ir_parse(o->c, o->operands.at[0], text, length);
-    if (!copy) return EXIT_INPUT;
-    copy->written = m->written;
+    Module *copy = ir_copy(m, o->operands.at[0]);
     const char *target = o->value[OPT_TARGET] = parts->target.at[i];
     const char *name = plan ? arena_printf(o->c->arena, "%s, %s", plan, target) : target;
     e = prepare(o, copy, parts, name);

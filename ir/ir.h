@@ -516,6 +516,8 @@ char *ir_print_fn(Module *m, const Fn *f);
 const char *type_text(Module *m, const Type *t); /* f32[Batch:16, Embed:64] */
 Module *ir_parse(Ctx *c, const char *name, const char *text,
                  size_t n); /* NULL: diagnostics were given, codes E1xxx */
+/* By its text, so a copy is what a dump has; name: of the copy, in diagnostics. */
+Module *ir_copy(Module *m, const char *name);
 bool ir_parse_line(Module *m,
                    const char *line); /* one more declaration, `recompute h keep = all` */
 /* Settings, and the lines of the plan as settings: for readers of programs and of dumps in JSON. */

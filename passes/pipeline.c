@@ -197,15 +197,6 @@ bool pipeline_run(Module *m, const PipelineOptions *options) {
 
 /* ---- a program for each class of ranks ---- */
 
-/* Diagnostics about a model are the same for all classes, so the copies share them. */
-static Module *copy_for(Module *m, const char *text, size_t n, const StageClass *c) {
-  Module *copy = ir_parse(m->ctx, arena_printf(m->arena, "stages %s", c->name), text, n);
-  must(copy, "pipeline: the module before `offload` cannot be read back");
-  copy->written = m->written;
-  module_choose_class(copy, c->name);
-  return copy;
-}
-
 /* Until `parts` all ranks run one program; a dump may cover all ranks until `ends`; after that it
    needs a class. */
 static const char parts[] = "combine", ends[] = "decode";
@@ -242,10 +233,9 @@ bool pipeline_classes(Module *m, const PipelineOptions *options, Programs *out) 
   if (!n) return pipeline_run(m, options);
   must(n <= STAGE_CLASSES, "pipeline: %d classes of ranks", n);
   if (refuse_between(m)) return false;
-  size_t length;
-  const char *text = ir_print(m, &length);
   for (int i = 0; i < n; i++) {
-    out->at[i] = copy_for(m, text, length, &class[i]);
+    out->at[i] = ir_copy(m, arena_printf(m->arena, "stages %s", class[i].name));
+    module_choose_class(out->at[i], class[i].name);
     if (!pipeline_run(out->at[i], options)) return false;
   }
   out->n = (uint32_t)n;

@@ -124,11 +124,9 @@ static void check_gaps(Module *settings, Module *of) {
 /* A copy that has run up to `order`; the module itself if that is where it is. NULL: diagnostics.
  */
 static Module *ordered(Module *m) {
-  size_t n;
   if (!strcmp(m->after, "order")) return m;
-  char *text = ir_print(m, &n);
-  Module *copy = ir_parse(m->ctx, "copy for tuning", text, n);
-  return copy && pipeline_run(copy, &(PipelineOptions){.until = "order"}) ? copy : NULL;
+  Module *copy = ir_copy(m, "copy for tuning");
+  return pipeline_run(copy, &(PipelineOptions){.until = "order"}) ? copy : NULL;
 }
 
 static Exit check_selected(Module *m) {

@@ -582,3 +582,12 @@ Module *ir_parse(Ctx *c, const char *name, const char *text, size_t n) {
   if (!p.failed) check_plan_names(&p), phases_of_names(p.m), loops_of_names(p.m);
   return p.failed ? NULL : p.m;
 }
+
+Module *ir_copy(Module *m, const char *name) {
+  size_t n;
+  const char *text = ir_print(m, &n);
+  Module *copy = ir_parse(m->ctx, name, text, n);
+  must(copy, "%s: the module after `%s` cannot be read back", name, m->after);
+  copy->written = m->written;
+  return copy;
+}

@@ -109,9 +109,9 @@ static bool join_states(ClassReads *reads) {
 
 static bool counts(const Fn *f) { return f->kind == FN_ENTRY && strcmp(f->name, "init") != 0; }
 
-static void see_class(Own *own, int number, const char *text, size_t n) {
-  Module *m = ir_parse(own->m->ctx, "stages", text, n);
-  must(m && module_choose_class(m, own->class[number].name), "own: a module cannot be read back");
+static void see_class(Own *own, int number) {
+  Module *m = ir_copy(own->m, "stages");
+  must(module_choose_class(m, own->class[number].name), "own: no class of that name");
   classes_apart(m, false);
   simplify_module(m, true);
   ClassReads reads = {own, m, ARENA_ARRAY(own->m->arena, bool, own->m->globals.n + 1)};
@@ -125,10 +125,8 @@ static void see_class(Own *own, int number, const char *text, size_t n) {
 }
 
 static void see_classes(Own *own) {
-  size_t n;
-  const char *text = ir_print(own->m, &n);
   own->reads = ARENA_ARRAY(own->m->arena, unsigned, own->m->globals.n + 1);
-  for (int i = 0; i < own->n; i++) see_class(own, i, text, n);
+  for (int i = 0; i < own->n; i++) see_class(own, i);
 }
 
 static void mark(Own *own) {
