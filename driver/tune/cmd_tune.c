@@ -7,6 +7,7 @@
    With --candidates=0 the cuts are every combination of all choices. */
 #include "tune_measure.h"
 #include "codegen/codegen.h"
+#include "ir/support/output.h"
 #include "passes/pass.h"
 #include <stdlib.h>
 #include <time.h>
@@ -140,11 +141,11 @@ static bool search(TuneSearch *tune_search, TuneRecord *record) {
 static void say(const TuneSearch *tune_search, uint32_t number, uint32_t all,
                 const TuneRecord *record) {
   if (tune_search->o->value[OPT_QUIET]) return;
-  fprintf(stderr,
-          "%u/%u  %-24s %s %s\n        rule %.1f us, best %.1f us, gain %.1f %%: %s (%u cuts)\n",
-          number, all, tune_search->t->k->name, record->family, record->key, 1e-3 * record->rule_ns,
-          1e-3 * record->ns, 100 * (record->rule_ns / record->ns - 1),
-          variants_text(tune_search->m, tune_search->t->v, &record->cut), tune_search->seen.n);
+  output_say(stderr,
+             "%u/%u  %-24s %s %s\n        rule %.1f us, best %.1f us, gain %.1f %%: %s (%u cuts)\n",
+             number, all, tune_search->t->k->name, record->family, record->key,
+             1e-3 * record->rule_ns, 1e-3 * record->ns, 100 * (record->rule_ns / record->ns - 1),
+             variants_text(tune_search->m, tune_search->t->v, &record->cut), tune_search->seen.n);
 }
 
 static bool known(const TuneDb *db, const TuneRecord *record) {
@@ -195,10 +196,11 @@ static void say_rivals(const TuneSearch *tune_search, const TuneRecord *record, 
   if (!n || !tune_check(tune_search, &record->cut, (uint32_t)n, &c) ||
       tune_search->o->value[OPT_QUIET])
     return;
-  fprintf(stderr,
-          "        rivals: %.1f us, best of %u cuts %.1f us, reached %.1f %% (%.1f .. %.1f): %s\n",
-          1e-3 * c.pick_ns, c.cuts, 1e-3 * c.best_ns, 100 * c.reached, 100 * c.low, 100 * c.high,
-          variants_text(tune_search->m, tune_search->t->v, &c.best));
+  output_say(
+      stderr,
+      "        rivals: %.1f us, best of %u cuts %.1f us, reached %.1f %% (%.1f .. %.1f): %s\n",
+      1e-3 * c.pick_ns, c.cuts, 1e-3 * c.best_ns, 100 * c.reached, 100 * c.low, 100 * c.high,
+      variants_text(tune_search->m, tune_search->t->v, &c.best));
 }
 
 typedef struct Limits { /* numbers of the command line */
@@ -226,8 +228,8 @@ static void measure_all(Cli *o, Module *m, TuneDb *db, const Limits *limits, con
     if (strcmp(output, "-") && put_records(o, db, output) != EXIT_FINE) return;
   }
   if (!o->value[OPT_QUIET])
-    fprintf(stderr, "%u of %u kernels measured, %u records in %s\n", done, list.n, db->n,
-            strcmp(output, "-") ? output : "all");
+    output_say(stderr, "%u of %u kernels measured, %u records in %s\n", done, list.n, db->n,
+               strcmp(output, "-") ? output : "all");
 }
 
 static const char *records_of(Cli *o) { /* gpt2.tune for dir/gpt2.shard */
