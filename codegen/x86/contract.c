@@ -366,6 +366,7 @@ static RowTile row_tile(ChunkLoops *loops, LLVMValueRef tile, LLVMValueRef panel
                                    ? tile_out(loops, contract->beside[i], tile, v0, x.at.values)
                                    : x.args[MICRO_OUT];
   LLVMValueRef filled = contract_tile_filled(loops, tile);
+  if (filled && contract_zero_epilogue(contract)) x.at.filled = filled;
   prepare_prefetch(loops, next, LLVMBuildNSWSub(emit->builder, tile, loops->row.from, ""), vectors,
                    filled, x.args);
   for (int i = MICRO_LENGTH; filled && i <= MICRO_HALF; i++)

@@ -154,10 +154,13 @@ void contract_pack_squares(Contract *c, LLVMValueRef src, LLVMValueRef dst, LLVM
 LLVMValueRef contract_packed_tile(Contract *c, LLVMValueRef n, const KBlock *x);
 typedef struct TileAt { /* where a register tile is, for the epilogue */
   LLVMValueRef batch, m_outer, row0, rows, v0, values;
-  LLVMValueRef first; /* rows before it are done; NULL: 0 */
+  LLVMValueRef first;  /* rows before it are done; NULL: 0 */
+  LLVMValueRef filled; /* i1: else all results are 0; NULL: that is not known */
   int vectors;
 } TileAt;
 void contract_epilogue(Contract *c, const TileAt *place);
+/* Are all results 0 where the product is? Then the operands of an empty tile need not be read. */
+bool contract_zero_epilogue(const Contract *c);
 /* Vector v of the first row of the tile, which may lack rows: `m_outer` and `row0` are not read
  * then */
 Point contract_point(Contract *c, const TileAt *place, int v);

@@ -11,6 +11,7 @@
 typedef struct Epilogue {
   Contract *c;
   const TileAt *t;
+  bool zero;                                /* of an empty tile: all results are 0 */
   LLVMValueRef outer[8], first[8], mask[8]; /* per vector of the tile */
 } Epilogue;
 
@@ -78,6 +79,13 @@ static LLVMValueRef sums(Epilogue *epilogue, LLVMValueRef r, int v) {
   return expr_convert(emit, s, ELEM_f32, value_type(contract->k, contract->product.value)->elem);
 }
 
+static LLVMValueRef zero_of(Epilogue *epilogue, ValueId result) {
+  Contract *contract = epilogue->c;
+  LLVMTypeRef type = scalar(contract) ? contract->f32 : contract->vector;
+  return expr_convert(contract->e, LLVMConstNull(type), ELEM_f32,
+                      value_type(contract->k, result)->elem);
+}
+
 static void store_results(Epilogue *epilogue, LLVMValueRef r, int v) {
   Contract *contract = epilogue->c;
   Emit *emit = contract->e;
@@ -86,7 +94,8 @@ static void store_results(Epilogue *epilogue, LLVMValueRef r, int v) {
   expr_reset(emit);
   expr_bind(emit, contract->product.value, sums(epilogue, r, v));
   for (uint32_t i = 0; i < contract->k->results.n; i++)
-    if (contract->k->results.at[i] != contract->product.sum)
+    if (epilogue->zero) value[i] = zero_of(epilogue, contract->k->results.at[i]);
+    else if (contract->k->results.at[i] != contract->product.sum)
       value[i] = expr_value(emit, contract->k->results.at[i], &p);
   for (uint32_t i = 0; i < contract->k->results.n; i++) {
     bool again = contract->k->results.at[i] ==
@@ -108,9 +117,50 @@ static void rows(void *state) {
   emit_loop_end(contract->e, &loop);
 }
 
-void contract_epilogue(Contract *contract, const TileAt *place) {
-  Epilogue epilogue = {.c = contract, .t = place};
+/* Is v 0 where the product is, whatever finite numbers its other operands are? */
+static bool is_zero_with(const Contract *contract, ValueId v) {
+  const Op *op = value_def(contract->k, v);
+  if (v == contract->product.value) return true;
+  if (!op) return false;
+  switch (op->code) {
+  case OP_mul: return is_zero_with(contract, op->in[0]) || is_zero_with(contract, op->in[1]);
+  case OP_add:
+  case OP_sub: return is_zero_with(contract, op->in[0]) && is_zero_with(contract, op->in[1]);
+  case OP_neg:
+  case OP_cast: return is_zero_with(contract, op->in[0]);
+  default: return false;
+  }
+}
+
+bool contract_zero_epilogue(const Contract *contract) {
+  const Fn *k = contract->k;
+  const Type *product = value_type(k, contract->product.value);
+  for (uint32_t i = 0; i < k->results.n; i++) {
+    const Type *t = value_type(k, k->results.at[i]);
+    if (elem_class(t->elem) != CLASS_FLOAT || !type_same_dims(t, product) ||
+        !is_zero_with(contract, k->results.at[i]))
+      return false;
+  }
+  return contract->plan.tile[TILE_K_OUTER] * contract->plan.tile[TILE_K_INNER] == 1;
+}
+
+static void write_tile(Contract *contract, const TileAt *place, bool zero) {
+  Epilogue epilogue = {.c = contract, .t = place, .zero = zero};
   LLVMValueRef aligned =
       contract_aligned(contract, emit_buffer(contract->e, contract->k->args.n + contract->first));
   nontemporal_either(contract->e, contract->nontemporal, aligned, rows, &epilogue);
+}
+
+void contract_epilogue(Contract *contract, const TileAt *place) {
+  Emit *emit = contract->e;
+  if (!place->filled) {
+    write_tile(contract, place, false);
+    return;
+  }
+  Branch filled = emit_if(emit, place->filled);
+  write_tile(contract, place, false);
+  emit_end_if(emit, filled);
+  Branch empty = emit_if(emit, LLVMBuildNot(emit->builder, place->filled, ""));
+  write_tile(contract, place, true);
+  emit_end_if(emit, empty);
 }

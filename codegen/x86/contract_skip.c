@@ -3,6 +3,7 @@
 
    Row tiles of a whose elements in this block of k are all zero are not multiplied: their
    micro-kernel runs over no steps, so it stores zeros, or adds nothing to the blocks of k before.
+   If all results are products with the tile's sums, the epilogue writes zeros and reads nothing.
    Where places are summed (gradients of weights), each outer index of k is a block of its own, and
    the block ends at the last step at which the chunk's rows of a are not zero.
 
