@@ -50,12 +50,16 @@ Cli cli_again(const Cli *o) {
 }
 
 Module *load_shard(Cli *o, const char *path) {
+  Span searched = {0};
   LowerOptions lower = {.path = path, .model = o->value[OPT_MODEL], .train = o->value[OPT_TRAIN]};
+  lower.searched = &searched;
   lower.layouts = o->layouts;
   lower.plan = o->value[OPT_PLAN], lower.written = o->written;
   lower.dims = o->dims.at, lower.ndims = o->dims.n;
   lower.sets = o->sets.at, lower.nsets = o->sets.n;
-  return lower_program(o->c, &lower);
+  Module *m = lower_program(o->c, &lower);
+  if (m || !searched.file || diag_errors(o->c->diag)) return m;
+  return fit_searched(o, searched);
 }
 
 static Module *load_ir(Cli *o, const char *path) {

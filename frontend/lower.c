@@ -256,6 +256,7 @@ Module *lower_program(Ctx *c, const LowerOptions *options) {
   eval_model(e, choice.base);
   if (!diag_errors(c->diag)) check_data(e, &choice), check_names(w, e);
   if (!diag_errors(c->diag) && choice.plan) check_plan(e, &choice, choice.plan->item);
+  if (choice.plan && plan_is_searched(choice.plan->item, options->searched)) return NULL;
   if (!diag_errors(c->diag)) check_built(w, &choice);
   const AstItem *weights = choose_weights(w, &choice);
   if (!diag_errors(c->diag) && weights) check_weights(e, weights);

@@ -21,6 +21,7 @@ typedef struct LowerOptions {
   const char *const *sets; /* "train.steps=10": settings given on the command line */
   uint32_t nsets;
   LayoutDrawings *layouts; /* filled in; may be NULL */
+  Span *searched;          /* filled in for a plan with `mesh auto`, of which no module is made */
 } LowerOptions;
 
 /* FILE and the files it uses -> a module with entries init, step, eval, logits, after "lower".

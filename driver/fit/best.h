@@ -7,6 +7,8 @@
 #define SHARDC_BEST_H
 #include "bound.h"
 
+enum { USUAL_TRIES = 24, USUAL_GAP = 2 /* percent */ };
+
 typedef enum Outcome { PLAN_FITS, PLAN_LARGE, PLAN_REFUSED } Outcome;
 
 typedef struct FoundPlan { /* a plan that was compiled */

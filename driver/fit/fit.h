@@ -10,6 +10,10 @@
 /* cmd_load.c: FILE -> a module; NULL: diagnostics were given, or FILE cannot be read */
 Module *load_shard(Cli *o, const char *path);
 
+/* FILE with the plan that the search finds in place of the plan with `mesh auto`, at that word; for
+   o, it is the plan from then on. NULL: an error was given (searched.c). */
+Module *fit_searched(Cli *o, Span at);
+
 /* The machine of the plan, or this machine for `verify`, which runs the ranks locally. */
 Machine fit_machine(const Cli *o, const Module *m);
 /* Memory that a rank may use: on the plan's machine, or on this machine if the plan names none. */

@@ -8,8 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { MOST_SHOWN = 3, MOST_COMPILED = 24, MOST_TRIES = 1000000 };
-static const double USUAL_GAP = 2; /* percent */
+enum { MOST_SHOWN = 3, MOST_TRIES = 1000000 };
 
 /* ---- options ---- */
 
@@ -41,7 +40,7 @@ static Exit read_number(const char *text, const char *name, double most, double 
 
 static Exit read_wanted(const Cli *o, BestWanted *wanted) {
   const char *by = o->value[OPT_OBJECTIVE] ? o->value[OPT_OBJECTIVE] : "time";
-  double gap = USUAL_GAP, most = MOST_COMPILED;
+  double gap = USUAL_GAP, most = USUAL_TRIES;
   *wanted = (BestWanted){.memory = !strcmp(by, "memory"), .all = o->value[OPT_ALL] != NULL};
   if (!strcmp(by, "cost"))
     return cli_usage(
@@ -203,7 +202,7 @@ static bool fits_without(const BestPlans *best, uint32_t i) {
   Cli *o = best->space.o;
   const char *fix = o->fixes.at[i];
   BestPlans other =
-      best_of(&best->space, &(BestWanted){.memory = true, .gap = 100, .most = MOST_COMPILED});
+      best_of(&best->space, &(BestWanted){.memory = true, .gap = 100, .most = USUAL_TRIES});
   o->fixes.at[i] = "";
   bool fits = best_find(&other) && other.fitting;
   o->fixes.at[i] = fix;

@@ -502,6 +502,7 @@ static void check_bucket(PlanCheck *check) {
 void check_plan(Eval *e, const Choice *choice, const AstItem *plan) {
   PlanCheck check = {.e = e, .w = e->w, .c = choice, .item = plan};
   if (!plan->block) return;
+  if (check_searched(&check)) return;
   read_mesh(&check);
   check_size(&check);
   read_rules(&check);

@@ -3,6 +3,7 @@
 - Bounds hold: no plan that is compiled is faster or smaller than its bound (`--all` compiles the whole space).
 - With `--gap 0` the search finds the best plan of all of them, by time and by memory.
 - The plans that it prints compile as printed, in the seconds and bytes that it prints.
+- `mesh auto` in a file is the plan that the search finds.
 - Wrong options are refused; an empty space names the constraint that emptied it.
 
 `all`: every mesh of up to 16 ranks of four models (hours); else a few meshes.
@@ -110,6 +111,51 @@ def refusals():
     check('no plan of the space fits' in said and 'without `--fix zero=0` a plan fits' in said, said)
 
 
+AUTO = '''use "gpt2"
+variant Small of GPT2 { Vocab = 512; Embed = 64; Heads = 2; Layers = 2; Pos = 64 }
+train t for Small { size Seq = 64; batch 8; steps 2; data "text.txt" format = bytes; optim adamw lr = 2e-3 }
+machine two { node gpus = 2 arch = sm_90 memory = 80GB bf16 = 989TFLOPS hbm = 3350GB/s
+  %s }
+plan p for Small {
+  %s
+  precision bf16 master = f32
+}
+'''
+LINK = 'link intra = 450GB/s inter = 50GB/s latency = 5us'
+
+
+def auto():
+    """`mesh auto` is the plan that the search finds, in all commands, and `info` prints it."""
+    def write_auto(lines, link=LINK): open(f'{WORK}/auto.shard', 'w').write(AUTO % (link, '\n  '.join(lines)))
+    write_auto(['on two', 'mesh auto'])
+    found = json.loads(run(SHARDC, 'plan', 'auto.shard', '--plan', 'p', '--search', '--json', cwd=WORK)[0])['plans'][0]
+    told, said = run(SHARDC, 'plan', 'auto.shard', '--plan', 'p', '--json', cwd=WORK)
+    check(json.loads(told)['forecast']['seconds_per_step'] == found['seconds'], f'{told} {found}')
+    lines = '; '.join(' '.join(line.split()) for line in found['text'].splitlines()[1:-1])
+    check(f'`mesh auto` is plan `found`: {lines}\n' in said, f'{lines}: {said}')
+    check('1 plan: p (fits)' in run(SHARDC, 'check', 'auto.shard', cwd=WORK)[0], 'check')
+    _, said = run(SHARDC, 'compile', 'auto.shard', '--plan', 'p', '--target', 'x86_64_v3', '--quick', '--equal', 'off',
+                  '-o', 'a', cwd=WORK)  # by "at least": the machine has no forecast for this target
+    lines = said.split('`mesh auto` is plan `found`: ')[1].splitlines()[0]
+    check(f'made.plan = found: {lines}' in run('./a', 'info', cwd=WORK)[0], 'info')
+    for written, link, words, code in ((['on two', 'mesh auto', 'zero 1'], LINK, '`mesh auto` chooses `zero`', 1),
+                                       (['on two', 'mesh auto data = 2'], LINK, '`mesh auto` chooses the axes', 1),
+                                       (['mesh auto'], LINK, '`mesh auto` wants a machine with GPUs', 1),
+                                       (['on two', 'mesh any'], LINK, 'E0602', 1),
+                                       (['on two', 'mesh auto'], '', 'no peak for the precision, or no `link`', 1)):
+        write_auto(written, link)
+        _, said = run(SHARDC, 'plan', 'auto.shard', '--plan', 'p', cwd=WORK, expect=code)
+        check(words in said, f'{written}: {said}')
+    write_auto(['on two', 'mesh auto'])
+    _, said = run(SHARDC, 'plan', 'auto.shard', '--plan', 'p', '--set', 'plan.micro=2', cwd=WORK, expect=1)
+    check('`mesh auto` chooses `micro`' in said, said)
+    open(f'{WORK}/auto.shard', 'w').write(AUTO.replace('80GB', '1537MiB') % (LINK, 'on two\n  mesh auto'))
+    _, said = run(SHARDC, 'plan', 'auto.shard', '--plan', 'p', cwd=WORK, expect=3)
+    check('no plan of the machine fits' in said, said)
+    print('`mesh auto`: as found, compiled, refused')
+
+
+auto()
 refusals()
 for model, meshes in (EVERY if sys.argv[2:] == ['all'] else FEW).items():
     for fixes in meshes: compare(model, fixes)

@@ -1,0 +1,53 @@
+/* `mesh auto`: a plan whose mesh, and all lines that depend on it, are found by the search of
+   `plan --search` (driver/fit/searched.c). Such lines are refused next to it, and it needs a
+   machine whose ranks are counted. Must not: search. */
+#include "sema_plan.h"
+#include "ir/support/num.h"
+#include <string.h>
+
+bool plan_is_searched(const AstItem *plan, Span *at) {
+  const AstValue *value = plan && plan->block ? settings_value(plan, "mesh", NULL) : NULL;
+  if (!value || value->kind != VALUE_PATH || strcmp(value->path->text, "auto") != 0) return false;
+  *at = value->span;
+  return true;
+}
+
+static bool counts_ranks(PlanCheck *check) {
+  const AstValue *on = settings_value(check->item, "on", NULL);
+  const Decl *decl = on && on->kind == VALUE_PATH
+                         ? world_find(check->w, SPACE_MACHINE, on->path->text, false)
+                         : NULL;
+  return decl && settings_integer(decl->item, ITEM_MACHINE, "node", "gpus") > 0;
+}
+
+static void refuse_chosen(PlanCheck *check, Span at) {
+  static const char *const chosen[] = {"place", "micro",     "pipeline",
+                                       "zero",  "recompute", "offload"};
+  const AstSetting *mesh = settings_line(check->item, "mesh");
+  for (uint32_t i = 0; i < mesh->values.n; i++)
+    if (mesh->values.at[i].key) {
+      Report *r = world_error(check->w, "E0602", mesh->values.at[i].key->span,
+                              "`mesh auto` chooses the axes");
+      diag_help(r, "`plan --search --fix` takes some of them as given");
+      return;
+    }
+  for (uint32_t i = 0; i < check->item->block->settings.n; i++)
+    for (size_t k = 0; k < COUNT_OF(chosen); k++) {
+      const AstSetting *line = check->item->block->settings.at[i];
+      if (strcmp(line->path->text, chosen[k]) != 0) continue;
+      Report *r =
+          world_error(check->w, "E0602", line->path->span, "`mesh auto` chooses `%s`", chosen[k]);
+      diag_also(r, at, "this line");
+      diag_help(r, "leave one of both out; `plan --search --fix` takes some choices as given");
+    }
+}
+
+bool check_searched(PlanCheck *check) {
+  Span at;
+  if (!plan_is_searched(check->item, &at)) return false;
+  refuse_chosen(check, at);
+  if (counts_ranks(check)) return true;
+  Report *r = world_error(check->w, "E0602", at, "`mesh auto` wants a machine with GPUs");
+  diag_help(r, "`on MACHINE`, a block with `node gpus = ..`: each of them has a rank");
+  return true;
+}
