@@ -237,6 +237,14 @@ static void no_train(World *w, const Choice *choice) {
             choice->model->name);
 }
 
+static bool is_searched(World *w, const Choice *choice, const LowerOptions *options) {
+  Span at;
+  if (!plan_is_searched(choice->plan->item, &at)) return false;
+  if (options->searched) *options->searched = at;
+  else world_error(w, "E0602", at, "`mesh auto` is chosen by commands that compile");
+  return true;
+}
+
 Module *lower_program(Ctx *c, const LowerOptions *options) {
   Choice choice;
   World *w = world_load(c, options->path);
@@ -256,7 +264,7 @@ Module *lower_program(Ctx *c, const LowerOptions *options) {
   eval_model(e, choice.base);
   if (!diag_errors(c->diag)) check_data(e, &choice), check_names(w, e);
   if (!diag_errors(c->diag) && choice.plan) check_plan(e, &choice, choice.plan->item);
-  if (choice.plan && plan_is_searched(choice.plan->item, options->searched)) return NULL;
+  if (choice.plan && is_searched(w, &choice, options)) return NULL;
   if (!diag_errors(c->diag)) check_built(w, &choice);
   const AstItem *weights = choose_weights(w, &choice);
   if (!diag_errors(c->diag) && weights) check_weights(e, weights);

@@ -29,6 +29,10 @@ static Change change_of(const PlanBounds *bounds, const SpacePlan *copy, int lay
   const PlanSpace *space = bounds->space;
   Arena *arena = space->o->c->arena;
   Change change = change_with(arena, space_change(space, copy), "train.batch", "%d", batch);
+  int64_t gpus = module_whole(space->m, "machine.node.gpus"),
+          ranks = (int64_t)copy->at[FIELD_TENSOR] * copy->at[FIELD_CONTEXT] * copy->at[FIELD_DATA];
+  if (gpus && ranks > gpus * space->nodes)
+    change = change_with(arena, change, "plan.on.nodes", "%lld", (long long)ceil_div(ranks, gpus));
   if (!layers || !*space->layers) return change;
   return change_with(arena, change, arena_printf(arena, "dim.%s", space->layers), "%d", layers);
 }
@@ -195,7 +199,8 @@ static void measure_split(PlanBounds *bounds, const SpacePlan *plan, int micro) 
   Cost small, wide;
   copy.at[FIELD_OVERLAP] = bounds->space->machine.gpus, copy.at[FIELD_MICRO] = micro;
   int64_t copies = bounds->space->ranks / copy.at[FIELD_TENSOR] / copy.at[FIELD_CONTEXT];
-  copy.at[FIELD_DATA] = (int32_t)(copies < MOST_COPIES ? copies : MOST_COPIES);
+  if (bounds->machine.gpus || copies > MOST_COPIES) copies = MOST_COPIES; /* of more nodes */
+  copy.at[FIELD_DATA] = (int32_t)copies;
   copy.at[FIELD_ZERO] = copies > 1 ? 2 : 0;
   split.known = measure_layers(bounds, &copy, &small, &wide);
   split.cost = cost_between(&small, &wide, micro);
@@ -270,7 +275,8 @@ static LayerCost layer_cost(const PlanBounds *bounds, const SpacePlan *plan) {
   if (!split || orders_matter(bounds, plan))
     cost.waits = waits_of(bounds, plan, FIELD_CONTEXT) + waits_of(bounds, plan, FIELD_TENSOR);
   if (!split || !split->known) return cost;
-  bool same = split->micro == plan->at[FIELD_MICRO];
+  /* A single micro-batch has no kernels that add gradients. */
+  bool same = split->micro == plan->at[FIELD_MICRO] && parts_of(bounds->space, plan) > 1;
   cost.computes = larger(cost.computes, same ? split->cost.computes : split->cost.least);
   if (same) cost.outside = larger(cost.outside, split->cost.outside);
   cost.saved = larger(cost.saved, split->cost.saved);
