@@ -9,7 +9,8 @@
 #include <math.h>
 
 enum { MOST_COPIES = 64 };
-static const double SLACK = 0.998; /* what rounding and sharing of buffers may save */
+static const double SLACK = 0.998, /* what rounding and sharing of buffers may save */
+    SHARED = 0.95;                 /* .. of temporaries, on several ranks */
 
 static double larger(double a, double b) { return a > b ? a : b; }
 
@@ -149,9 +150,18 @@ bool bounds_open(const PlanSpace *space, const ChangeSearch *search, PlanBounds 
   return true;
 }
 
-static bool same_split(const SplitCost *split, const SpacePlan *plan) {
-  return split->tensor == plan->at[FIELD_TENSOR] && split->context == plan->at[FIELD_CONTEXT] &&
-         split->sequence == plan->at[FIELD_SEQUENCE] &&
+static int64_t parts_of(const PlanSpace *space, const SpacePlan *plan) {
+  return space->batch / plan->at[FIELD_DATA] / plan->at[FIELD_REPLICA] / plan->at[FIELD_MICRO];
+}
+
+/* Are gradients of micro-batches added in shards, or not at all? */
+static bool adds_shards(const PlanSpace *space, const SpacePlan *plan) {
+  return (plan->at[FIELD_ZERO] > 1 && !plan->at[FIELD_FULL]) || parts_of(space, plan) == 1;
+}
+
+static bool same_split(const PlanSpace *space, const SplitCost *split, const SpacePlan *plan) {
+  return split->shards == adds_shards(space, plan) && split->tensor == plan->at[FIELD_TENSOR] &&
+         split->context == plan->at[FIELD_CONTEXT] && split->sequence == plan->at[FIELD_SEQUENCE] &&
          split->recompute == plan->at[FIELD_RECOMPUTE];
 }
 
@@ -162,7 +172,8 @@ static const SplitCost *split_of(const PlanBounds *bounds, const SpacePlan *plan
   int micro = plan->at[FIELD_MICRO];
   for (uint32_t i = 0; i < bounds->splits.n; i++) {
     const SplitCost *split = &bounds->splits.at[i];
-    if (same_split(split, plan) && split->micro >= micro && (!best || split->micro < best->micro))
+    if (same_split(bounds->space, split, plan) && split->micro >= micro &&
+        (!best || split->micro < best->micro))
       best = split;
   }
   return best;
@@ -188,18 +199,20 @@ static bool orders_matter(const PlanBounds *bounds, const SpacePlan *plan) {
          at[FIELD_TENSOR] * at[FIELD_CONTEXT] > bounds->machine.in_node;
 }
 
-/* Gradients are summed in shards of many copies, so that adding them takes no time. */
+/* Shards of gradients are those of many copies. */
 static void measure_split(PlanBounds *bounds, const SpacePlan *plan, int micro) {
   SpacePlan copy = copy_of(plan);
   SplitCost split = {.tensor = plan->at[FIELD_TENSOR],
                      .context = plan->at[FIELD_CONTEXT],
                      .sequence = plan->at[FIELD_SEQUENCE],
                      .recompute = plan->at[FIELD_RECOMPUTE],
-                     .micro = micro};
+                     .micro = micro,
+                     .shards = adds_shards(bounds->space, plan)};
   Cost small, wide;
   copy.at[FIELD_OVERLAP] = bounds->space->machine.gpus, copy.at[FIELD_MICRO] = micro;
   int64_t copies = bounds->space->ranks / copy.at[FIELD_TENSOR] / copy.at[FIELD_CONTEXT];
   if (bounds->machine.gpus || copies > MOST_COPIES) copies = MOST_COPIES; /* of more nodes */
+  if (!split.shards) copies = 1;
   copy.at[FIELD_DATA] = (int32_t)copies;
   copy.at[FIELD_ZERO] = copies > 1 ? 2 : 0;
   split.known = measure_layers(bounds, &copy, &small, &wide);
@@ -242,10 +255,6 @@ bool bounds_refine(PlanBounds *bounds, const SpacePlan *plan) {
 }
 
 /* ---- a plan ---- */
-
-static int64_t parts_of(const PlanSpace *space, const SpacePlan *plan) {
-  return space->batch / plan->at[FIELD_DATA] / plan->at[FIELD_REPLICA] / plan->at[FIELD_MICRO];
-}
 
 /* Layers of the stage that has the most, at least. */
 static double stage_has(const PlanSpace *space, const SpacePlan *plan) {
@@ -407,7 +416,8 @@ static double bytes_of(const PlanBounds *bounds, const SpacePlan *plan, const La
     bytes += bounds->gradients / held / (at[FIELD_ZERO] > 1 && !at[FIELD_FULL] ? shards : 1);
   double saved =
       layer->saved * at[FIELD_MICRO] * stage_has(bounds->space, plan) * flying_on(bounds, plan);
-  double working = at[FIELD_PIPE] == 1 ? layer->working * at[FIELD_MICRO] : 0; /* the head's */
+  double working = /* most of it is the head's */
+      at[FIELD_PIPE] == 1 ? SHARED * layer->working * at[FIELD_MICRO] : 0;
   double known = known_bytes(bounds, plan, &saved);
   return larger(SLACK * (bytes + saved + larger(working, whole_layers(bounds, plan))), known);
 }

@@ -26,6 +26,7 @@ typedef struct LayerCost {       /* of one sample on a rank */
 
 typedef struct SplitCost {
   int32_t tensor, context, sequence, recompute, micro;
+  bool shards; /* gradients of micro-batches are added in shards, which takes no time */
   bool known;
   LayerCost cost;
 } SplitCost;
