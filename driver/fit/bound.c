@@ -10,7 +10,7 @@
 
 enum { MOST_COPIES = 64 };
 static const double SLACK = 0.998, /* what rounding and sharing of buffers may save */
-    SHARED = 0.95;                 /* .. of temporaries, on several ranks */
+    SHARED = 0.9;                  /* .. of temporaries, on several ranks */
 
 static double larger(double a, double b) { return a > b ? a : b; }
 
@@ -279,6 +279,7 @@ static LayerCost layer_cost(const PlanBounds *bounds, const SpacePlan *plan) {
   double ways = (double)plan->at[FIELD_TENSOR] * plan->at[FIELD_CONTEXT];
   const SplitCost *split = split_of(bounds, plan);
   cost.computes /= ways, cost.saved /= ways, cost.outside /= ways;
+  cost.first = cost.computes, cost.first_outside = cost.outside;
   cost.working /= ways;
   /* The mesh of each has its axis first, with the fastest links. */
   if (!split || orders_matter(bounds, plan))
@@ -447,10 +448,13 @@ Bound bound_of(const PlanBounds *bounds, const SpacePlan *plan) {
   LayerCost layer = layer_cost(bounds, plan);
   double layers = stage_has(bounds->space, plan);
   double parts = (double)parts_of(bounds->space, plan), micro = at[FIELD_MICRO];
-  double busy = layers * parts * micro * layer.computes;
+  bool one = parts < 2;
+  double others = parts - 1;
+  double busy = layers * micro * (one ? layer.computes : layer.first + others * layer.computes);
   double bubble = layers * bubble_of(bounds->space, plan) * micro * layer.computes;
   double waits = layers * parts * micro * layer.waits;
-  if (at[FIELD_PIPE] == 1) busy += parts * micro * layer.outside;
+  if (at[FIELD_PIPE] == 1)
+    busy += micro * (one ? layer.outside : layer.first_outside + others * layer.outside);
   double sent = data_seconds(bounds, plan);
   busy += update_seconds(bounds, plan);
   bool hides = at[FIELD_OVERLAP];

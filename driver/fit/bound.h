@@ -21,6 +21,7 @@ typedef struct LayerCost {       /* of one sample on a rank */
   double computes, waits, saved; /* of a layer: seconds; bytes */
   double least;                  /* `computes` in any smaller micro-batch, at least */
   double outside;                /* seconds outside of the stack */
+  double first, first_outside;   /* both in the first micro-batch, which adds no gradients */
   double working;                /* bytes of temporaries that grow with the micro-batch */
 } LayerCost;
 
