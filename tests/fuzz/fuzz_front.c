@@ -1,8 +1,9 @@
-/* Any bytes as a `.shard` file: lexer, parser, printer, fmt, checker, lowering, messages. It must
-   end, with or without diagnostics; a file that checks without errors must lower to IR that
+/* Any bytes as a `.shard` file: lexer, parser, printer, fmt, places, checker, lowering, messages. It
+   must end, with or without diagnostics; a file that checks without errors must lower to IR that
    verifies. The file that the checker reads is in the working directory and is written anew for
    each input; its name is the same in every run, since names are hashed and so change the
    coverage. */
+#include "frontend/syntax/ast_find.h"
 #include "frontend/syntax/fmt.h"
 #include "frontend/lower.h"
 #include "ir/ir.h"
@@ -22,6 +23,25 @@ static void read_and_print(const uint8_t *data, size_t n, FILE *nowhere) {
   if (f) ast_print(c, f, nowhere);
   diag_print(c->diag, nowhere, DIAG_HUMAN, true);
   diag_print_list(c->diag, nowhere, false);
+  ctx_free(c);
+}
+
+/* The questions of an editor at any place: its name, and the words that fit. */
+static void ask(const uint8_t *data, size_t n) {
+  Ctx *c = ctx_new();
+  AstCursor cursor;
+  char *text = arena_strndup(c->arena, (const char *)data, n);
+  const AstFile *f = ast_parse(c, "input.shard", text, n);
+  for (size_t at = 0; at <= n; at += 1 + n / 64) {
+    AstFound found = {0};
+    if (f) found = ast_find(f, (uint32_t)at);
+    if (found.role && !found.name.text) abort();
+  }
+  for (int part = 1; part <= 4; part++)
+    if (ast_cursor(c, arena_strndup(c->arena, text, n * (size_t)part / 4), n * (size_t)part / 4,
+                   &cursor) &&
+        !cursor.n)
+      abort();
   ctx_free(c);
 }
 
@@ -61,6 +81,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
   write_input(data, n);
   read_and_print(data, n, nowhere);
   format(data, n);
+  ask(data, n);
   if (check(nowhere)) lower(nowhere);
   return 0;
 }
