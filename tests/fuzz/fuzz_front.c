@@ -1,5 +1,5 @@
-/* Any bytes as a `.shard` file: lexer, parser, printer, fmt, places, checker, lowering, messages. It
-   must end, with or without diagnostics; a file that checks without errors must lower to IR that
+/* Any bytes as a `.shard` file: lexer, parser, printer, fmt, places, checker, lowering, messages.
+   It must end, with or without diagnostics; a file that checks without errors must lower to IR that
    verifies. The file that the checker reads is in the working directory and is written anew for
    each input; its name is the same in every run, since names are hashed and so change the
    coverage. */
