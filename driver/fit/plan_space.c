@@ -190,6 +190,13 @@ Exit space_open(Cli *o, PlanSpace *out) {
   return simple ? EXIT_FINE : EXIT_INPUT;
 }
 
+bool space_has_rates(const PlanSpace *space) {
+  const char *arch = machine_arch(space->m);
+  bool published = arch && arch_find(arch) && (space->ranks == 1 || space->machine.intra > 0) &&
+                   (space->nodes == 1 || space->machine.inter > 0);
+  return published || machine_is_known(space->m, &space->machine);
+}
+
 /* ---- rows ---- */
 
 static bool admits(const PlanSpace *space, const SpacePlan *plan) {

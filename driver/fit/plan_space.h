@@ -50,6 +50,8 @@ typedef struct PlanSpace {
 
 /* False: said why, as wrong use. */
 Exit space_open(Cli *o, PlanSpace *out);
+/* By the machine block, or by what its arch publishes. */
+bool space_has_rates(const PlanSpace *space);
 /* Visits all plans that the machine and `--fix` admit, in the order of simplicity: millions. */
 void space_list(const PlanSpace *space, SpaceVisit *visit, void *visitor);
 const char *space_text(const PlanSpace *space, const SpacePlan *plan, const char *name);

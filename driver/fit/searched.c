@@ -42,7 +42,7 @@ static bool find(Cli *o, Span at, BestPlans *best) {
   PlanSpace *space = &best->space;
   if (space_open(o, space) != EXIT_FINE)
     return refuse(o, at, "E0602", "no plan of all ranks of the machine can be lowered"), false;
-  if (!machine_is_known(space->m, &space->machine)) {
+  if (!space_has_rates(space)) {
     Report *r =
         refuse(o, at, "E0602", "the machine has no peak for the precision, or no `link` rates");
     diag_help(r, "`plan --search --objective memory` finds the plan with the fewest bytes");

@@ -241,7 +241,7 @@ Exit plan_search(Cli *o) {
   if (e == EXIT_FINE) e = space_open(o, &space);
   if (e != EXIT_FINE) return cli_report(o, e);
   BestPlans best = best_of(&space, &wanted);
-  if (!wanted.memory && !machine_is_known(space.m, &space.machine))
+  if (!wanted.memory && !space_has_rates(&space))
     return cli_usage(
         "`--objective time` wants a machine with a peak for the precision, and `link` rates; "
         "`--objective memory` does not");

@@ -6,7 +6,7 @@
 - `mesh auto` in a file is the plan that the search finds.
 - Wrong options are refused; an empty space names the constraint that emptied it.
 
-`all`: every mesh of up to 16 ranks of four models (hours); else a few meshes.
+`all`: every mesh of up to 16 ranks of four models (an hour); else a few meshes.
 """
 import json, os, subprocess, sys
 from common import EXAMPLES, check, run, workdir
@@ -26,7 +26,9 @@ FEW = {'llama': [('ranks=2', 'micro=4', 'overlap=on'),
                  ('ranks=4', 'micro=2', 'overlap=on', 'zero=3', 'accumulate=shard', 'context=1', 'recompute=input')],
        'bert': [('ranks=2', 'tensor=2', 'micro=2,4'), ('ranks=2', 'data=2', 'zero=1,2', 'overlap=prefetch')],
        'gpt': [('ranks=4', 'micro=2', 'overlap=on', 'zero=0', 'recompute=none,split', 'pipeline=none')]}
-EVERY = {model: [(f'ranks={n}',) for n in range(2, 17)] for model in MODELS}
+# the whole space of 2 and 3 ranks, 342 plans each; of more ranks, which have up to 70,000, those with one micro-batch
+PART = ('micro=2', 'overlap=on', 'over=data', 'accumulate=shard', 'recompute=none,input')
+EVERY = {model: [('ranks=2',), ('ranks=3',), *[(f'ranks={n}', *PART) for n in (4, 6, 8, 12, 16)]] for model in MODELS}
 
 
 def write(model, memory='80GB', name='m.shard'):
