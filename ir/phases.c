@@ -39,6 +39,14 @@ Fn *module_phase(const Module *m, Phase p) {
   return NULL;
 }
 
+bool fn_is_step(const Fn *f) { return f->kind == FN_ENTRY && !strcmp(f->name, "step"); }
+
+const Fn *module_step(const Module *m) {
+  for (uint32_t i = 0; i < m->fns.n; i++)
+    if (fn_is_step(m->fns.at[i])) return m->fns.at[i];
+  return NULL;
+}
+
 const Fn *module_later_step(const Module *m) {
   for (int p = PHASE_none + 1; p < PHASES; p++) {
     const Fn *f = phases[p].replaces ? module_phase(m, (Phase)p) : NULL;

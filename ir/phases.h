@@ -17,6 +17,8 @@ Phase phase_find(const char *name); /* PHASE_none: there is no such phase */
 bool phase_replaces(Phase p);       /* its entry is a step */
 
 Phase fn_phase(const Fn *f);
+bool fn_is_step(const Fn *f);           /* the entry of a training step that no phase changes */
+const Fn *module_step(const Module *m); /* that entry, or NULL */
 /* The first step of its phase, counted from 0; -1: the program finds it while it runs. */
 int64_t fn_phase_from(const Fn *f);
 /* Makes f the entry of a phase: its name and its attribute; from, -1: none. */

@@ -14,6 +14,7 @@
    The peak is the entry's frame once `memory` has run; before, the largest sum of bytes alive at an
    op, where views have no bytes of their own. Must not: change the module. */
 #include "count.h"
+#include "ir/phases.h"
 #include "ir/mask/mask_density.h"
 #include "ir/bytes.h"
 #include "ir/mask/lists.h"
@@ -231,14 +232,10 @@ IrCount ir_count(const Module *m, const Fn *f) {
 double ir_op_flop(const Module *m, const Fn *f, const Op *o) { return op_count(m, f, o).flop; }
 
 const Fn *ir_main_entry(const Module *m) {
-  const Fn *first = NULL;
-  for (uint32_t i = m->fns.n; i-- > 0;) {
-    const Fn *f = m->fns.at[i];
-    if (f->kind != FN_ENTRY) continue;
-    first = f;
-    if (!strcmp(f->name, "step")) return f;
-  }
-  return first;
+  const Fn *step = module_step(m);
+  for (uint32_t i = 0; !step && i < m->fns.n; i++)
+    if (m->fns.at[i]->kind == FN_ENTRY) return m->fns.at[i];
+  return step;
 }
 
 IrCount module_count(const Module *m) {

@@ -4,6 +4,7 @@
    memory that touch what it copies, and these begin again after it. Must not: know how the runtime
    waits. */
 #include "background_order.h"
+#include "ir/phases.h"
 #include "ir/plan/module_settings.h"
 #include <string.h>
 
@@ -31,14 +32,8 @@ bool background_meets(const Module *m, BackgroundOp op, BackgroundOp other) {
          ((reads(m, op) & rows[other].writes) || (rows[op].writes & reads(m, other)));
 }
 
-static const Fn *step_of(const Module *m) {
-  for (uint32_t i = 0; i < m->fns.n; i++)
-    if (m->fns.at[i]->kind == FN_ENTRY && !strcmp(m->fns.at[i]->name, "step")) return m->fns.at[i];
-  return NULL;
-}
-
 bool global_is_read_ahead(const Module *m, const Global *global) {
-  const Fn *step = global->kind == GLOBAL_INPUT ? step_of(m) : NULL;
+  const Fn *step = global->kind == GLOBAL_INPUT ? module_step(m) : NULL;
   for (OpId i = 0; step && i < step->ops.n; i++)
     if (step->ops.at[i].code == OP_load && step->ops.at[i].global == global) return true;
   return false;
@@ -46,7 +41,7 @@ bool global_is_read_ahead(const Module *m, const Global *global) {
 
 bool global_is_kept(const Module *m, const Global *global) {
   bool changes = global->kind == GLOBAL_STATE || (global->kind == GLOBAL_PARAM && !global->frozen);
-  return changes && !global->within && !global->derived && step_of(m) &&
+  return changes && !global->within && !global->derived && module_step(m) &&
          module_on(m, "train.save.async");
 }
 

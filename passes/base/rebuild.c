@@ -223,7 +223,7 @@ Fn *entry_of(const Module *m, const char *name) {
 }
 
 bool entry_trains(const Fn *f) {
-  return f->kind == FN_ENTRY && (!strcmp(f->name, "step") || phase_replaces(fn_phase(f)));
+  return fn_is_step(f) || (f->kind == FN_ENTRY && phase_replaces(fn_phase(f)));
 }
 
 Global *global_named(const Module *m, const char *name) {
