@@ -113,13 +113,13 @@ typedef struct LineUnit { /* of an option of a machine's line */
 } LineUnit;
 
 static const LineUnit units[] = {
-    {"node", "f32", "TFLOPS", 1e-12},   {"node", "tf32", "TFLOPS", 1e-12},
-    {"node", "bf16", "TFLOPS", 1e-12},  {"node", "f16", "TFLOPS", 1e-12},
-    {"node", "hbm", "GB/s", 1e-9},      {"host", "dram", "GB/s", 1e-9},
-    {"host", "pcie", "GB/s", 1e-9},     {"host", "latency", "us", 1e6},
-    {"link", "intra", "GB/s", 1e-9},    {"link", "cpus", "GB/s", 1e-9},
-    {"link", "inter", "GB/s", 1e-9},    {"link", "latency", "us", 1e6},
-    {"link", "per_core", "GB/s", 1e-9},
+    {"node", "f32", "TFLOPS", 1e-12},  {"node", "tf32", "TFLOPS", 1e-12},
+    {"node", "bf16", "TFLOPS", 1e-12}, {"node", "f16", "TFLOPS", 1e-12},
+    {"node", "hbm", "GB/s", 1e-9},     {"host", "dram", "GB/s", 1e-9},
+    {"node", "disk", "GB/s", 1e-9},    {"host", "pcie", "GB/s", 1e-9},
+    {"host", "latency", "us", 1e6},    {"link", "intra", "GB/s", 1e-9},
+    {"link", "cpus", "GB/s", 1e-9},    {"link", "inter", "GB/s", 1e-9},
+    {"link", "latency", "us", 1e6},    {"link", "per_core", "GB/s", 1e-9},
 };
 
 static void print_option(FILE *out, const char *line, const char *option, const char *value) {

@@ -18,7 +18,7 @@ variant M of GPT2 { Pos = 32; Vocab = 512; Embed = %d; Heads = 2; Layers = 2 }
 train t for M { size Seq = 32; batch 4; steps 8; data "t.bin" format = u16; optim adamw lr = 1e-4; clip 1.0 }
 '''
 CPUS = '''machine box {
-  node cpus = 2 arch = %s memory = 12345678912 reserve = 1GB f32 = 1.25TFLOPS bf16 = 2TFLOPS hbm = %s
+  node cpus = 2 arch = %s disk = 1.5GB/s memory = 12345678912 reserve = 1GB f32 = 1.25TFLOPS bf16 = 2TFLOPS hbm = %s
   link intra = 12.5GB/s inter = 3.75GB/s latency = 12.5us per_core = 1.5GB/s cpus = 9GB/s
   reached launch = 1us
 }
