@@ -5,8 +5,10 @@
 #include "chart.h"
 #include "runtime/base/file.h"
 #include "runtime/base/recorder.h"
+#include "runtime/comm/comm.h"
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { MOST_RANKS = 65536, SHOWN = 12 };
 
@@ -21,6 +23,8 @@ typedef struct FlightLog {
   int world, found, waiting;
   const RankFlight *awaited; /* for which the others wait */
   const Record *told;        /* of a rank whose watchdog knew which rank was lost; NULL: none */
+  bool stopped;              /* the awaited one: its process is */
+  bool alone; /* all but the awaited one were asked to end, as a launcher does if one dies */
 } FlightLog;
 
 /* ---- reading ---- */
@@ -68,6 +72,26 @@ static bool is_earlier(const RankFlight *a, const RankFlight *b) {
   return x->step != y->step ? x->step < y->step : x->number < y->number;
 }
 
+/* The one rank that nobody asked to end; NULL: there is none, or more than one. */
+static const RankFlight *not_asked(const FlightLog *flights) {
+  const RankFlight *only = NULL;
+  for (int i = 0; i < flights->world; i++) {
+    const RankFlight *flown = &flights->rank[i];
+    if (flown->found && flown->record.asked) continue;
+    if (only || !flown->found) return NULL;
+    only = flown;
+  }
+  return only;
+}
+
+/* The process of a rank of this machine. */
+static bool is_stopped(const RankFlight *flown) {
+  char host[sizeof flown->record.host] = "";
+  gethostname(host, sizeof host - 1);
+  return flown->found && !strcmp(host, flown->record.host) &&
+         rt_process_state(flown->record.pid) == 'T';
+}
+
 /* False: there are none. */
 static bool read_all(const char *folder, FlightLog *flights) {
   Record *first = rt_alloc(sizeof *first);
@@ -88,6 +112,13 @@ static bool read_all(const char *folder, FlightLog *flights) {
   const Record *told = flights->told;
   if (told && told->lost <= flights->world && flights->rank[told->lost - 1].found)
     flights->awaited = &flights->rank[told->lost - 1];
+  const RankFlight *only = told || flights->world < 2 ? NULL : not_asked(flights);
+  if (only) flights->awaited = only, flights->alone = true;
+  for (int i = 0; i < flights->world && !told && !only; i++)
+    if (is_stopped(&flights->rank[i])) {
+      flights->awaited = &flights->rank[i], flights->stopped = true;
+      break;
+    }
   return true;
 }
 
@@ -137,6 +168,9 @@ static void say_last(FILE *out, const RankFlight *flown) {
 static void say_cause(FILE *out, const FlightLog *flights) {
   int rank = flights->awaited->record.rank;
   if (flights->told) fprintf(out, "%s\n", flights->told->why);
+  else if (flights->alone)
+    fprintf(out, "rank %d died first: all others were asked to end by a signal\n", rank);
+  else if (flights->stopped) fprintf(out, "rank %d is stopped\n", rank);
   else if (flights->waiting == flights->found)
     fprintf(out, "all wait; rank %d is least far\n", rank);
   else

@@ -11,6 +11,7 @@
 typedef struct Watch { /* signals: a thread waits for them, the run asks */
   atomic_int caught;   /* number of the first SIGINT, SIGTERM, SIGUSR1 or SIGHUP; 0: none */
   atomic_bool looks;   /* the run asks; until then a signal ends the process */
+  struct Record *_Atomic record; /* that is told of it; NULL: none */
   pthread_t thread;
 } Watch;
 

@@ -6,6 +6,7 @@
    what comes within a second of the first (SHARDC_GRACE) is the same request; later ones end the
    process at once. No handler, no global. */
 #include "run.h"
+#include "runtime/base/recorder.h"
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -48,6 +49,8 @@ static void *wait_for(void *argument) {
     }
     first = rt_now();
     atomic_store(&watch->caught, number);
+    Record *record = atomic_load(&watch->record);
+    if (record) record->asked = number;
     say("\nstopping after this step; another signal after a second leaves at once\n");
   }
 }

@@ -502,6 +502,7 @@ static bool open_record(Run *r, Fault *f) {
   if (world < 2 || off) return true;
   r->comm.record = rt_record_open(r->out, rt_comm_rank(&r->comm), world);
   if (r->comm.record) r->comm.record->step = r->at.step;
+  atomic_store(&r->watch.record, r->comm.record);
   return true;
 }
 

@@ -32,7 +32,8 @@ typedef struct Record { /* the file */
   int32_t rank, world;
   int64_t pid, step;
   char host[64];
-  int32_t lost, nothing;   /* 1 + the rank whose loss ended this one; 0: none is known */
+  int32_t lost;            /* 1 + the rank whose loss ended this one; 0: none is known */
+  int32_t asked;           /* the signal that asked this rank to end; 0: none did */
   char why[256];           /* how it was lost */
   _Atomic uint64_t events; /* so far: event i is at i % RECORD_EVENTS */
   RecordEvent event[RECORD_EVENTS];

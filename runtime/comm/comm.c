@@ -6,10 +6,12 @@
 #include "runtime/base/recorder.h"
 #include "ir/support/num.h"
 #include "runtime/base/setting.h"
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { WHOLE, CUT, PARTIAL };
 enum { RING, EACH, NEXT };
@@ -270,6 +272,16 @@ double rt_comm_waited(const Comm *c) {
   if (!c || c->launch.world == 1 || c->on_device) return NAN;
   for (int i = 0; i <= c->program->ncollectives; i++) seconds += c->count[i].waited;
   return seconds;
+}
+
+char rt_process_state(int64_t pid) {
+  char path[48], text[512] = "";
+  snprintf(path, sizeof path, "/proc/%lld/stat", (long long)pid);
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+  if (fd >= 0) close(fd);
+  const char *end = n > 0 ? strrchr(text, ')') : NULL;
+  return end && end[1] ? end[2] : 0;
 }
 
 int rt_comm_rank(const Comm *c) { return c ? c->launch.rank : 0; }

@@ -107,6 +107,8 @@ void rt_comm_count(Comm *c, const rt_collective *what, double seconds);
 /* Seconds that the main thread was blocked by messages; NaN: unknown, or no messages. */
 double rt_comm_waited(const Comm *c);
 
+/* The letter of its state in /proc, T: stopped; 0: no such process of this machine. */
+char rt_process_state(int64_t pid);
 int rt_comm_rank(const Comm *c);
 int rt_comm_world(const Comm *c);
 

@@ -15,6 +15,7 @@
 #include "reduce_ranks.h"
 #include <dlfcn.h>
 #include <limits.h>
+#include <math.h>
 #include <mpi.h>
 #include <poll.h>
 #include <signal.h>
@@ -26,7 +27,7 @@
 #include <unistd.h>
 
 /* Elements in flight; of all ranks, of an all-reduce in which each adds all; seconds. */
-enum { STAGE = 1 << 20, FEW = 4096, ORPHANS_LIVE = 600 };
+enum { STAGE = 1 << 20, FEW = 4096, ORPHANS_LIVE = 600, TELL = 4 };
 enum { PARTS = 2 }; /* tag of what collectives are made of; hops have 0 and 1 */
 /* Nanoseconds between two polls: while kernels wait, and the least and most while kernels run;
    polls per elapsed time. */
@@ -38,7 +39,14 @@ typedef struct Sent { /* the last message to a neighbour: copied, so that this r
   int parts;
 } Sent;
 
+typedef struct Who { /* a rank */
+  uint64_t program, options;
+  int64_t pid;
+  char host[64];
+} Who;
+
 typedef struct Mpi {
+  Who *all;             /* ranks */
   MPI_Comm *group;      /* per channel */
   Sent *sent;           /* per channel, to the next rank, to the previous rank */
   char *out, *in;       /* staging: STAGE elements of up to 8 bytes, sent and received */
@@ -157,9 +165,23 @@ static void nap(const MpiCall *call, double since, double now) {
   nanosleep(&(struct timespec){.tv_nsec = (long)ns}, NULL);
 }
 
+/* Names the ranks of this machine that are stopped. The first that is not stopped says it. */
+static void tell_stopped(const MpiCall *call) {
+  const Launch *launch = &call->c->launch;
+  const Who *all = call->m->all, *mine = &all[launch->rank];
+  for (int i = 0; i < launch->world; i++) {
+    bool near = !strcmp(all[i].host, mine->host);
+    bool stopped = near && i != launch->rank && rt_process_state(all[i].pid) == 'T';
+    if (near && !stopped && i < launch->rank) return; /* that one says it */
+    if (stopped)
+      fprintf(stderr, "note: rank %d (%s, pid %lld) has not answered for %d s: it is stopped\n", i,
+              all[i].host, (long long)all[i].pid, TELL);
+  }
+}
+
 /* Time in which this process was stopped or not scheduled is not counted. */
 static void await(MpiCall *call, int n, MPI_Request *request) {
-  double since = rt_now(), before = since;
+  double since = rt_now(), before = since, tell = since + TELL;
   for (int done = 0; !done;) {
     double now = rt_now();
     if (now - before > 1) call->limit += now - before;
@@ -167,6 +189,7 @@ static void await(MpiCall *call, int n, MPI_Request *request) {
     MPI_Testall(n, request, &done, MPI_STATUSES_IGNORE);
     if (!done && call->c->leaving) abort_all(call->m, call->c->leaving - 1);
     if (!done && call->c->flight) nap(call, since, now);
+    if (!done && now > tell) tell_stopped(call), tell = INFINITY;
     if (!done && now > call->limit)
       end_all(call, 902, "a rank did not come within the time-out to");
   }
@@ -397,12 +420,6 @@ static void mpi_collect(Comm *c, const RankGroup *group, int channel, const rt_c
 
 /* ---- joining ---- */
 
-typedef struct Who {
-  uint64_t program, options;
-  int64_t pid;
-  char host[64];
-} Who;
-
 /* Room for the largest message to either neighbour along each axis. */
 static void make_sent(Mpi *mpi, const rt_program *program) {
   mpi->sent = rt_alloc(sizeof(Sent) * 2 * (size_t)(program->naxes + 1));
@@ -425,14 +442,13 @@ static void make_sent(Mpi *mpi, const rt_program *program) {
     }
 }
 
-static bool all_alike(const Comm *c, Fault *f) {
+static bool all_alike(const Comm *c, Who *all, Fault *f) {
   int world = c->launch.world;
   const rt_program *program = c->program;
   Who mine = {.program = rt_hash_of(program->hash, strlen(program->hash)) ^
                          rt_hash_of(program->target, strlen(program->target)),
               .options = c->options,
               .pid = getpid()};
-  Who *all = rt_alloc(sizeof *all * (size_t)world);
   gethostname(mine.host, sizeof mine.host - 1);
   MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, MPI_COMM_WORLD);
   bool ok = true;
@@ -442,7 +458,6 @@ static bool all_alike(const Comm *c, Fault *f) {
                     all[i].host, (long long)all[i].pid,
                     all[i].program != all[0].program ? "another executable" : "other options",
                     all[0].host, (long long)all[0].pid);
-  free(all);
   return ok;
 }
 
@@ -464,8 +479,9 @@ static bool mpi_join(Comm *c, Fault *f) {
              c->launch.from, c->launch.rank, c->launch.world);
     return rt_help(f, "start it with the mpirun of the MPI that it was compiled with");
   }
-  if (!all_alike(c, f)) return false;
   Mpi *mpi = rt_alloc(sizeof *mpi);
+  mpi->all = rt_alloc(sizeof *mpi->all * (size_t)world);
+  if (!all_alike(c, mpi->all, f)) return false;
   c->inside = mpi;
   mpi->late = late && strtod(late, NULL) > 0 ? strtod(late, NULL) : 25;
   mpi->debug = debug && strstr(debug, "comm");

@@ -163,13 +163,8 @@ static void watch_lines(WatchRound *round) {
 
 /* The state of the process, if it is of this machine; "": unknown. */
 static const char *process_words(const Watchdog *watchdog, const Peer *peer) {
-  char path[48], text[512] = "";
-  snprintf(path, sizeof path, "/proc/%lld/stat", (long long)peer->pid);
-  int fd = strcmp(peer->host, watchdog->peer->host) ? -1 : open(path, O_RDONLY | O_CLOEXEC);
-  ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-  if (fd >= 0) close(fd);
-  const char *end = n > 0 ? strrchr(text, ')') : NULL;
-  char state = end && end[1] ? end[2] : 0;
+  bool near = !strcmp(peer->host, watchdog->peer->host);
+  char state = near ? rt_process_state(peer->pid) : 0;
   return state == 'T' || state == 't' ? ": it is stopped"
          : state == 'D'               ? ": it waits for a disk or a driver"
          : state                      ? ": it lives, and gets no processor"

@@ -126,6 +126,9 @@ def changed(lines, i, new, v=None):
 
 def poisoned(lines, i):
     """The lines with another value for each result of op i in turn; none if a pass has placed them."""
+    if called := re.search(r' = kernel (@[\w.\']+)', lines[i]):
+        yield from poisoned_kernel(lines, called[1])
+        return
     m, stored = OP.match(lines[i]), re.match(r'  store @\S+, (%\d+)', lines[i])
     if stored and not any('frame = ' in l for l in lines):
         of = next(l for l in lines[i::-1] if re.match(rf'  [^=]*{stored[1]}\b[^=]* = ', l) or l.startswith(FUNCTIONS))
@@ -137,6 +140,18 @@ def poisoned(lines, i):
         made = f'{"not" if t.startswith("bool") else "neg"} {v.strip()}'
         if m[2] in ('load', 'const') and t == 'i32[]': made = 'const {value = 1000003}'
         yield changed(lines, i, [lines[i], f'  %99999 = {made} : {t}'], v.strip())
+
+
+def poisoned_kernel(lines, name):
+    """The lines with another value for each result of the kernel in turn."""
+    begin = next(k for k, l in enumerate(lines) if l.startswith(f'kernel {name}('))
+    end = next(k for k in range(begin, len(lines)) if lines[k].startswith('  return '))
+    for v in re.findall(r'%\d+', lines[end]):
+        of = ' '.join(l for l in lines[begin:end] if re.search(rf'{v}\b.* = |{v} : ', l))
+        if kind := re.search(rf'{v} : (\w+\[[^\]]*\])| : ((?:f|bool|i)\w*\[[^\]]*\])(?:  loc|$)', of):
+            t = kind[1] or kind[2]
+            made = f'  %99999 = {"not" if t.startswith("bool") else "neg"} {v} : {t}'
+            yield changed(lines, end, [made, re.sub(rf'{v}(?!\d)', '%99999', lines[end])])
 
 
 class Pair:

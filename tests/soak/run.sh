@@ -12,6 +12,7 @@ python3 -B "$here/run/pipelines.py" "$shardc"
 python3 -B "$here/run/stops.py" "$shardc"
 python3 -B "$here/run/executable.py" "$shardc" "$here/../examples/tiny.shard" 100
 python3 -B "$here/run/equal_faults.py" "$shardc" 2600
+python3 -B "$here/run/hangs.py" "$shardc"
 python3 -B "$here/run/opt_lines.py" "$shardc" 10
 python3 -B "$here/gpu/loops.py" "$shardc" all
 [ -n "$2" ] || exit 0
