@@ -6,7 +6,6 @@
 #include "ir/plan/module_settings.h"
 #include "ir/schedule/pipeline_schedule.h"
 #include "ir/support/num.h"
-#include <math.h>
 
 enum { MOST_COPIES = 64 };
 static const double SLACK = 0.998, /* what rounding and sharing of buffers may save */
@@ -101,31 +100,6 @@ static bool measure_all(PlanBounds *bounds, Cost *out) {
   return true;
 }
 
-/* Bytes of an element of a kind of message; a part of them may have longer elements. */
-static double element_bytes(const Module *m, OpCode kind, double otherwise) {
-  TrafficList list = module_traffic(m);
-  for (uint32_t i = 0; i < list.n; i++)
-    if (list.at[i].kind == kind && list.at[i].elements > 0)
-      return floor(list.at[i].bytes / list.at[i].elements * (1 + 1e-6));
-  return otherwise;
-}
-
-/* From the messages of two ranks that share all states. */
-static void measure_wire(PlanBounds *bounds, bool half) {
-  SpacePlan two = {.at = {1, 1, 2, 1, 1}};
-  Programs programs;
-  Ctx *c;
-  bool bytes = plan_int8_gradients(bounds->space->m) || plan_int8_weights(bounds->space->m);
-  bounds->summed = bounds->gathered = bytes ? 1 : half ? 2 : 4;
-  two.at[FIELD_MICRO] = 1, two.at[FIELD_ZERO] = 3;
-  Change change = change_of(bounds, &two, 2, 2);
-  if (bytes || !change_programs(bounds->search.o, &change, &c, &programs)) return;
-  bounds->compiled++;
-  bounds->summed = element_bytes(programs.at[0], OP_reduce_scatter, bounds->summed);
-  bounds->gathered = element_bytes(programs.at[0], OP_all_gather, bounds->gathered);
-  ctx_free(c);
-}
-
 bool bounds_open(const PlanSpace *space, const ChangeSearch *search, PlanBounds *out) {
   Cost all;
   *out = (PlanBounds){.space = space, .search = *search};
@@ -140,7 +114,8 @@ bool bounds_open(const PlanSpace *space, const ChangeSearch *search, PlanBounds 
   }
   bool half = !strcmp(plan_precision(space->m), "bf16") || !strcmp(plan_precision(space->m), "f16");
   out->flying = ARENA_ARRAY(space->o->c->arena, KeptParts, KEPT_SLOTS);
-  measure_wire(out, half);
+  bool bytes = plan_int8_gradients(space->m) || plan_int8_weights(space->m);
+  out->wire = bytes ? 1 : half ? 2 : 4;
   out->weights = (half ? 2 : 4) * out->parameters; /* one rank alone has no copy to compute with */
   out->optimizer = held + (double)all.need.optimizer - out->weights;
   if (!measure_whole(out, KEEP_ALL, &out->whole[0])) return false;
@@ -303,34 +278,23 @@ static double bubble_of(const PlanSpace *space, const SpacePlan *plan) {
   return (stages - 1) * (schedule <= 3 ? forward : 1.0 / (schedule - 2));
 }
 
-/* Messages of ZeRO over its first axis, and of sums over copies of its shards. */
+/* Messages of ZeRO over its first axis. */
 static double data_seconds(const PlanBounds *bounds, const SpacePlan *plan) {
   const int32_t *at = plan->at;
-  const Machine *machine = &bounds->machine;
-  int axis[SPACE_AXES], stage = at[FIELD_ZERO];
+  int axis[SPACE_AXES];
   MeshAxis storage[SPACE_AXES];
   Module mesh = space_mesh(bounds->space, plan, storage, axis);
-  int data = axis[FIELD_DATA], replica = axis[FIELD_REPLICA];
+  if (axis[FIELD_DATA] < 0) return 0;
   double held =
       (double)at[FIELD_TENSOR] * at[FIELD_PIPE] * (at[FIELD_OVER] ? at[FIELD_CONTEXT] : 1);
   double parts = (double)parts_of(bounds->space, plan), all = bounds->parameters / held;
-  int64_t layers = bounds->space->layer_count / at[FIELD_PIPE];
-  double of_layers = bounds->of_layers * (double)bounds->space->layer_count / held;
-  double adds = stage < 2 ? 0 : at[FIELD_FULL] ? 1 : parts, seconds = 0;
-  double sums = adds > 0 ? adds * of_layers : all, gathers = stage == 3 ? 2 * parts * of_layers
-                                                             : stage    ? all
-                                                                        : 0;
-  sums *= bounds->summed, gathers *= bounds->gathered;
-  if (replica >= 0)
-    seconds += link_time(&mesh, machine, replica, OP_all_reduce, 1,
-                         2 * all / at[FIELD_DATA] * bounds->summed)
-                   .seconds;
-  if (data < 0) return seconds;
-  if (!stage) return seconds + link_time(&mesh, machine, data, OP_all_reduce, 1, 2 * sums).seconds;
-  double adding = adds > 0 ? adds * (double)layers : 1,
-         gathering = stage == 3 ? 2 * parts * (double)layers : 1;
-  return seconds + link_time(&mesh, machine, data, OP_reduce_scatter, adding, sums).seconds +
-         link_time(&mesh, machine, data, OP_all_gather, gathering, gathers).seconds;
+  double layers = bounds->of_layers * (double)bounds->space->layer_count / held;
+  double grads = at[FIELD_FULL] ? 1 : parts;
+  double sent = at[FIELD_ZERO] < 2    ? 2 * all
+                : at[FIELD_ZERO] == 2 ? all + grads * layers
+                                      : (grads + 2 * parts) * layers;
+  return link_time(&mesh, &bounds->machine, axis[FIELD_DATA], OP_all_reduce, 0, sent * bounds->wire)
+      .seconds;
 }
 
 /* By the rounds of the first stage: for each chunk of its layers the micro-batches that are forward
@@ -400,8 +364,8 @@ void bounds_learn(PlanBounds *bounds, const SpacePlan *plan, const Cost *cost) {
 static double whole_layers(const PlanBounds *bounds, const SpacePlan *plan) {
   const int32_t *at = plan->at;
   int chunks = at[FIELD_PIPELINE] > 3 ? at[FIELD_PIPELINE] - 2 : 1;
-  double element = (at[FIELD_ZERO] == 3 && at[FIELD_OFFLOAD] < 3 ? bounds->gathered : 0) +
-                   (at[FIELD_ZERO] > 1 && !at[FIELD_FULL] ? bounds->summed : 0);
+  double element = (at[FIELD_ZERO] == 3 && at[FIELD_OFFLOAD] < 3 ? bounds->wire : 0) +
+                   (at[FIELD_ZERO] > 1 && !at[FIELD_FULL] ? bounds->wire : 0);
   return bounds->of_layers / at[FIELD_TENSOR] * element * chunks;
 }
 

@@ -50,7 +50,7 @@ typedef struct PlanBounds {
   LayerCost whole[2];  /* on one rank, by KEEP_ALL, KEEP_INPUT */
   double weights, gradients, optimizer; /* bytes of a rank that has all */
   double parameters, of_layers;         /* numbers; of a layer */
-  double summed, gathered; /* bytes of an element in messages that add and gather, at least */
+  double wire;                          /* bytes of an element in messages, at least */
   VEC(SplitCost) splits;
   VEC(KnownBytes) known;
   KeptParts *flying; /* by hash of the key: those that were asked for last */
