@@ -355,8 +355,7 @@ static size_t prefix_bytes(const AstItem *weights) {
 }
 
 /* Beside this the buffers of the runtime hold the numbers of the rounds. */
-static void check_lengths(Eval *e, const AstItem *weights, const AstSetting *line) {
-  size_t prefix = prefix_bytes(weights);
+static void check_lengths(Eval *e, size_t prefix, const AstSetting *line) {
   for (uint32_t i = 0; i < line->target.n; i++) {
     const AstValue *value = line->target.at[i].value;
     if (value->kind != VALUE_STRING || prefix + strlen(value->string) <= PATH_BYTES) continue;
@@ -382,6 +381,7 @@ static void check_line(Eval *e, const AstSetting *setting, const Param *param,
 void check_weights(Eval *e, const AstItem *weights) {
   NameMap *params = index_of_params(e), *lines = names_new(e->arena), *all = names_new(e->arena);
   uint32_t before = e->w->errors;
+  size_t prefix = weights->block ? prefix_bytes(weights) : 0;
   for (uint32_t i = 0; weights->block && i < weights->block->settings.n; i++)
     names_put(all, 0, weights->block->settings.at[i]->path->text, i);
   for (uint32_t i = 0; weights->block && i < weights->block->settings.n; i++) {
@@ -392,7 +392,7 @@ void check_weights(Eval *e, const AstItem *weights) {
     bool again = names_find(lines, 0, setting->path->text, &line);
     check_line(e, setting, known ? e->params.at[param] : NULL,
                again ? weights->block->settings.at[line] : NULL, all);
-    check_lengths(e, weights, setting);
+    check_lengths(e, prefix, setting);
     names_put(lines, 0, setting->path->text, i);
   }
   if (weights->block && !weights->bad && e->w->errors == before) missing_lines(e, weights, lines);

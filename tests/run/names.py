@@ -9,7 +9,7 @@ from common import check, floats, run, workdir
 
 SHARDC, folder = os.path.abspath(sys.argv[1]), workdir()
 STEPS, SAMPLES, SEQ = 3, 16, 4
-LONG = 'x' * 200
+LONG = 'x' * 60
 # Dims: those of passes before and after they became impossible to write; the axis; keywords of C.
 DIMS = ['micro', 'batch', 'Flat_0', 'Flat_0_0', 'Flat_2_2', 'Bucket_0', 'Piece_0', 'Piece_1', 'Owner_0_data',
         'Owner_2_data', 'Member_0', 'Message_Flat_0', 'Flat_0_all', 'Flat_0_to_0', 'sums_0', 'sums_0_0', 'int8_in',
