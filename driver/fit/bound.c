@@ -76,7 +76,8 @@ static bool measure_whole(PlanBounds *bounds, int keep, LayerCost *out) {
   return true;
 }
 
-/* The machine of forecasts. */
+/* The machine of forecasts. What a program on one rank cannot know is how many ranks of a plan are
+   in one node. */
 static void find_machine(PlanBounds *bounds, const Programs *programs) {
   Forecast forecast = plan_forecast(programs->at, programs->n, ir_main_entry(programs->at[0]));
   Arch *reach = ARENA_NEW(bounds->space->o->c->arena, Arch);
@@ -84,6 +85,7 @@ static void find_machine(PlanBounds *bounds, const Programs *programs) {
   if (!forecast.known) return;
   *reach = *forecast.machine.reach;
   bounds->machine = forecast.machine, bounds->machine.reach = reach;
+  bounds->machine.in_node = bounds->space->machine.in_node;
 }
 
 /* The whole model on one rank. */
