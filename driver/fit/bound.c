@@ -76,8 +76,8 @@ static bool measure_whole(PlanBounds *bounds, int keep, LayerCost *out) {
   return true;
 }
 
-/* The machine of forecasts. What a program on one rank cannot know is how many ranks of a plan are
-   in one node. */
+/* The machine of forecasts. A program on one rank does not know how many ranks of a plan share a
+   node. */
 static void find_machine(PlanBounds *bounds, const Programs *programs) {
   Forecast forecast = plan_forecast(programs->at, programs->n, ir_main_entry(programs->at[0]));
   Arch *reach = ARENA_NEW(bounds->space->o->c->arena, Arch);

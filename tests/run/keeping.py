@@ -1,7 +1,8 @@
 """Checkpoints by time, and the best one: python3 keeping.py SHARDC
 
 `--keep-best` keeps the checkpoint of the smallest validation loss, also when `--keep` would remove it, over resumes,
-and on several ranks; `--save-time` saves between the steps of `--save-every`. What cannot be is refused.
+and on several ranks; `--save-time` and `save time` of a file save between the steps of `--save-every`. What cannot be
+is refused.
 """
 import json, os, shutil, sys
 from common import check, run, text_file, workdir
@@ -51,6 +52,10 @@ try:
         check(steps(f'{exe}t') == [1, 2, 3, 4, 5], f'{exe}: {steps(f"{exe}t")}')
         train(exe, f'{exe}h', '--save-time', '2h', '--keep', '100', '--save-every', '2', '--steps', '5')
         check(steps(f'{exe}h') == [2, 4, 5], f'{exe}: {steps(f"{exe}h")}')
+    open(f'{folder}/timed.shard', 'w').write(MODEL.replace('save keep = 1', 'save keep = 100 time = 1us'))
+    run(SHARDC, 'compile', 'timed.shard', '-o', 'timed', '-q', cwd=folder)
+    train('timed', 'of file', '--steps', '5'), train('timed', 'over it', '--save-time', '2h', '--steps', '5')
+    check((steps('of file'), steps('over it')) == ([1, 2, 3, 4, 5], [5]), f'{steps("of file")} {steps("over it")}')
     for words in ['--keep', '0'], ['--save-every', '0']:
         check('R0104' in train('one', 'no', '--keep-best', *words, expect=2), f'{words}')
         check('R0104' in train('one', 'no', '--save-time', '1m', *words, expect=2), f'{words}')
