@@ -6,6 +6,7 @@
 #include "ir/made.h"
 #include "common.h"
 #include "codegen/codegen.h"
+#include "frontend/settings/settings.h"
 #include "ir/cost/count.h"
 #include "ir/interp/interp_ranks.h"
 #include "ir/plan/layer_range.h"
@@ -47,7 +48,8 @@ static bool run_command(Module *m, const char *at) {
     at += length;
     if (*at == '{') at = set_options(m, at + 1);
   }
-  return passes_run(m, n, list, &(PipelineOptions){.verify = true});
+  return settings_check_dump(m) && ir_verify(m) &&
+         passes_run(m, n, list, &(PipelineOptions){.verify = true});
 }
 
 static bool is_local(const Module *m) {
