@@ -181,6 +181,13 @@ static void warn_eval(Eval *e, const AstItem *train) {
              "`valid = \"FILES\"`, or `valid = 10%` for the end of the training data");
 }
 
+static void refuse_no_time(Eval *e, const AstItem *train) {
+  const AstValue *time = settings_value(train, "save", "time");
+  if (!time || time->kind != VALUE_NUMBER || time->number.value > 0) return;
+  Report *r = world_error(e->w, "E0602", time->span, "`time` of `save` wants more than 0 s");
+  diag_help(r, "leave it out, and steps alone decide when a checkpoint is written");
+}
+
 /* At the end of a run nothing goes on while it is saved. */
 static void warn_async(Eval *e, const AstItem *train) {
   const AstValue *async = settings_value(train, "save", "async");
@@ -214,7 +221,8 @@ void check_data(Eval *e, const Choice *choice) {
   check_delay(e, train);
   check_states(e, train);
   check_groups(e, choice, train);
-  if (train) warn_never(e, train), warn_eval(e, train), warn_async(e, train);
+  if (train)
+    warn_never(e, train), warn_eval(e, train), warn_async(e, train), refuse_no_time(e, train);
   const AstSetting *line = settings_line(train, "data");
   Feds fed = {0};
   if (!line) return;
