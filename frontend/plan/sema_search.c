@@ -5,11 +5,19 @@
 #include "ir/support/num.h"
 #include <string.h>
 
+/* The word may follow sizes of axes, which are refused next to it. */
 bool plan_is_searched(const AstItem *plan, Span *at) {
-  const AstValue *value = plan && plan->block ? settings_value(plan, "mesh", NULL) : NULL;
-  if (!value || value->kind != VALUE_PATH || strcmp(value->path->text, "auto") != 0) return false;
-  *at = value->span;
-  return true;
+  const AstSetting *mesh = plan && plan->block ? settings_line(plan, "mesh") : NULL;
+  for (uint32_t i = 0; mesh && i < mesh->values.n; i++) {
+    const AstPair *pair = &mesh->values.at[i];
+    bool named = pair->key && !strcmp(pair->key->text, "auto"); /* auto = 4 */
+    bool word =
+        !pair->key && pair->value->kind == VALUE_PATH && !strcmp(pair->value->path->text, "auto");
+    if (!named && !word) continue;
+    *at = named ? pair->key->span : pair->value->span;
+    return true;
+  }
+  return false;
 }
 
 static bool counts_ranks(PlanCheck *check) {

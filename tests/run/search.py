@@ -143,6 +143,8 @@ def auto():
     check(f'made.plan = found: {lines}' in run('./a', 'info', cwd=WORK)[0], 'info')
     for written, link, words, code in ((['on two', 'mesh auto', 'zero 1'], LINK, '`mesh auto` chooses `zero`', 1),
                                        (['on two', 'mesh auto data = 2'], LINK, '`mesh auto` chooses the axes', 1),
+                                       (['on two', 'mesh data = 2, auto'], LINK, '`mesh auto` chooses the axes', 1),
+                                       (['on two', 'mesh auto = 2'], LINK, '`mesh auto` chooses the axes', 1),
                                        (['mesh auto'], LINK, '`mesh auto` wants a machine with GPUs', 1),
                                        (['on two', 'mesh any'], LINK, 'E0602', 1),
                                        (['on two', 'mesh auto'], '', 'no peak for the precision, or no `link`', 1)):
