@@ -160,12 +160,10 @@ static Change without_sets(const Change *all) {
   return rest;
 }
 
-static bool make_programs(Cli *one, Module *m, Programs *out) {
+static bool makes_programs(Cli *one, Module *m, Programs *out) {
   PipelineOptions options = {.until = "streams"};
-  bool good = m && describe_target(one, m) == EXIT_FINE && pipeline_classes(m, &options, out) &&
-              !diag_errors(one->c->diag);
-  if (!good) ctx_free(one->c);
-  return good;
+  return m && describe_target(one, m) == EXIT_FINE && pipeline_classes(m, &options, out) &&
+         !diag_errors(one->c->diag);
 }
 
 bool change_programs(const Cli *o, const Change *change, Ctx **c, Programs *out) {
@@ -175,14 +173,19 @@ bool change_programs(const Cli *o, const Change *change, Ctx **c, Programs *out)
   Module *m = load_shard(&one, o->operands.at[0]);
   for (uint32_t i = 0; m && i < rest.n; i++) set_line(m, &rest.line[i]);
   if (m) fit_set_bucket(m);
-  return make_programs(&one, m, out);
+  bool good = makes_programs(&one, m, out);
+  if (!good) ctx_free(one.c);
+  return good;
 }
 
-bool change_anew(const Cli *o, const Change *change, Ctx **c, Programs *out) {
+bool change_anew(const Cli *o, const Change *change, Ctx **c, Programs *out, const char **why) {
   Change rest = without_sets(change);
   Cli one = changed(o, change);
   *c = one.c, one.chosen = NULL;
   Module *m = load_shard(&one, o->operands.at[0]);
   if (m) change_choose(&one, m, &rest), fit_choose(&one, m);
-  return make_programs(&one, m, out);
+  bool good = makes_programs(&one, m, out);
+  if (!good && why) *why = arena_printf(o->c->arena, "%s", diag_first_error(one.c->diag));
+  if (!good) ctx_free(one.c);
+  return good;
 }

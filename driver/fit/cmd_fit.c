@@ -26,8 +26,8 @@ typedef struct Sized { /* a program of some size */
   int64_t number;      /* 0: none */
   int64_t size[MOST_DIMS];
   bool made;
+  const char *why; /* if it is not */
   Cost cost;
-  double parameters;
 } Sized;
 
 typedef struct Fitting {
@@ -64,13 +64,13 @@ static double count_parameters(const Fitting *fit, const Change *change) {
   return count;
 }
 
-static bool try_sizes(const Fitting *fit, const int64_t *size, Cost *cost) {
+static bool try_sizes(const Fitting *fit, const int64_t *size, Cost *cost, const char **why) {
   Change change = {0};
   Programs programs;
   Ctx *c;
   for (int i = 0; i < fit->n; i++)
     change = change_with(fit->o->c->arena, change, key_of(fit, i), "%lld", (long long)size[i]);
-  if (!change_anew(fit->o, &change, &c, &programs)) return false;
+  if (!change_anew(fit->o, &change, &c, &programs, why)) return false;
   *cost = search_cost(&fit->search, &programs);
   ctx_free(c);
   return true;
@@ -86,7 +86,7 @@ static Sized sized(const Fitting *fit, int64_t number) {
     int64_t steps = (int64_t)(factor * (double)dim->base / (double)dim->step * (1 + 1e-12));
     one.size[i] = dim->step * (steps > 1 ? steps : 1);
   }
-  one.made = try_sizes(fit, one.size, &one.cost);
+  one.made = try_sizes(fit, one.size, &one.cost, &one.why);
   return one;
 }
 
@@ -97,28 +97,29 @@ static bool fits(const Fitting *fit, const Sized *one) {
 
 /* ---- steps ---- */
 
-static bool grows_by(const Fitting *fit, int i, int64_t step) {
+static bool grows_by(const Fitting *fit, int i, int64_t step, const char **why) {
   int64_t size[MOST_DIMS];
   Cost cost;
   for (int k = 0; k < fit->n; k++) size[k] = fit->dim[k].base + (k == i ? step : 0);
-  return try_sizes(fit, size, &cost);
+  return try_sizes(fit, size, &cost, why);
 }
 
 /* A size that is a multiple of the step, and grows by it, can have any multiple. */
 static Exit find_step(Fitting *fit, int i, const char *given) {
   GrownDim *dim = &fit->dim[i];
   char *end = "";
+  const char *why = "";
   int64_t asked = given ? strtoll(given, &end, 10) : 0;
   if (given && (*end || asked < 1 || asked > MOST_SIZE))
     return cli_usage("`--scale %s=..` wants a whole number, not `%s`", dim->name, given);
   for (int64_t step = 1; !dim->step && step <= dim->base;
        step = divisor_from(dim->base, step + 1)) {
-    if (grows_by(fit, i, step)) dim->step = step;
+    if (grows_by(fit, i, step, &why)) dim->step = step;
     if (step == dim->base) break;
   }
   if (!dim->step)
-    return cli_usage("`--scale`: `%s` cannot grow: the plan goes with %lld, but not with %lld",
-                     dim->name, (long long)dim->base, (long long)(2 * dim->base));
+    return cli_usage("`--scale`: `%s` cannot grow from %lld to %lld: %s", dim->name,
+                     (long long)dim->base, (long long)(2 * dim->base), why);
   if (asked % dim->step)
     return cli_usage("`--scale %s=%s`: heads and the plan allow multiples of %lld", dim->name,
                      given, (long long)dim->step);
@@ -178,9 +179,12 @@ static Exit find_dims(Fitting *fit) {
 
 /* ---- the largest ---- */
 
-/* The largest that fits, and the next one. */
+/* The largest that fits, and the next one; from the size of the file, where the smallest is none
+   of the model (a table of positions shorter than the sequence). */
 static void find_largest(const Fitting *fit, Sized *most, Sized *next) {
+  const GrownDim *finest = &fit->dim[fit->finest];
   *most = (Sized){0}, *next = sized(fit, 1);
+  if (!next->made && finest->base > finest->step) *next = sized(fit, finest->base / finest->step);
   while (fits(fit, next) && next->size[fit->finest] < MOST_SIZE)
     *most = *next, *next = sized(fit, 2 * next->number);
   while (most->number && next->number - most->number > 1) {
@@ -209,9 +213,10 @@ static void say_size(Sheet *sheet, const Fitting *fit, const Sized *one, const c
   for (int i = 0; i < fit->n; i++)
     change = change_with(fit->o->c->arena, change, key_of(fit, i), "%lld", (long long)one->size[i]);
   sheet_open(sheet, head);
-  sheet_say(sheet, "{}: {sizes}; {parameters} parameters", as_text(head),
-            as_text(sizes_text(fit, one)), as_count(count_parameters(fit, &change)));
-  sheet_say_if(sheet, one->made, ", {bytes} on the fullest rank", as_bytes(bytes_of(fit, one)));
+  sheet_say(sheet, "{}: {sizes}", as_text(head), as_text(sizes_text(fit, one)));
+  if (one->made)
+    sheet_say(sheet, "; {parameters} parameters, {bytes} on the fullest rank",
+              as_count(count_parameters(fit, &change)), as_bytes(bytes_of(fit, one)));
   sheet_say(sheet, "\n");
   for (int i = 0; i < fit->n; i++)
     sheet_put(sheet, arena_printf(fit->o->c->arena, "{dims.%s}", fit->dim[i].name),
@@ -223,7 +228,7 @@ static void say_overflow(Sheet *sheet, const Fitting *fit, const Sized *one) {
   const Budget *need = &one->cost.need;
   double host = (double)one->cost.host;
   if (!one->made) {
-    sheet_say(sheet, "  {overflows}\n", as_text("the plan cannot be compiled for this size"));
+    sheet_say(sheet, "  the plan cannot be compiled for this size: {refused}\n", as_text(one->why));
     return;
   }
   bool device = !fits(fit, &(Sized){.made = true, .cost = {.need = *need}});

@@ -174,7 +174,8 @@ static void join_least(ChangeSearch *search, uint32_t first) {
 static void cost_anew(const ChangeSearch *search, Try *out) {
   Programs programs;
   Ctx *c;
-  Try anew = {.change = out->change, .made = change_anew(search->o, &out->change, &c, &programs)};
+  Try anew = {.change = out->change};
+  anew.made = change_anew(search->o, &out->change, &c, &programs, NULL);
   if (!anew.made) return;
   anew.cost = search_cost(search, &programs);
   if (search_fits(search, &anew)) *out = anew;

@@ -38,8 +38,9 @@ void change_choose(Cli *o, Module *m, const Change *change);
 /* The programs of the plan so changed, after pass `memory`, in a context of their own: it is freed
    by whoever calls. False: they cannot be made, and there is no context. */
 bool change_programs(const Cli *o, const Change *change, Ctx **c, Programs *out);
-/* The same of the file into which the change is written: what it leaves open is chosen anew. */
-bool change_anew(const Cli *o, const Change *change, Ctx **c, Programs *out);
+/* The same of the file into which the change is written: what it leaves open is chosen anew. why,
+   if not NULL: the first error, if there is no program. */
+bool change_anew(const Cli *o, const Change *change, Ctx **c, Programs *out, const char **why);
 
 /* ---- the search: search.c ---- */
 

@@ -130,6 +130,14 @@ const char *diag_first_code(const Diag *diag) {
   return NULL;
 }
 
+const char *diag_first_error(const Diag *diag) {
+  for (uint32_t i = 0; i < diag->reports.n; i++) {
+    const Report *r = diag->reports.at[i];
+    if (*r->code == 'E') return arena_printf(diag->arena, "%s: %s", r->code, r->headline);
+  }
+  return "";
+}
+
 bool diag_given(const Diag *diag, const char *code) {
   for (uint32_t i = 0; i < diag->reports.n; i++)
     if (!strcmp(diag->reports.at[i]->code, code)) return true;

@@ -67,6 +67,7 @@ uint32_t diag_errors(const Diag *diag);
 bool diag_full(const Diag *diag);
 const char *
 diag_first_code(const Diag *diag); /* of the first error that was reported, NULL if there is none */
+const char *diag_first_error(const Diag *diag); /* its code and headline; "" if there is none */
 bool diag_given(const Diag *diag, const char *code); /* has this code been reported? */
 typedef enum DiagFormat { DIAG_HUMAN, DIAG_SHORT, DIAG_JSON } DiagFormat;
 void diag_print(const Diag *diag, FILE *out, DiagFormat format,

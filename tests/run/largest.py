@@ -92,6 +92,8 @@ def refusals():
     write('1100KiB', PLANS['steps'])
     told, _ = fit('m.shard', '--scale', 'Layers', expect=3)
     check('largest' not in told and told['next']['dims'] == {'Layers': 1} and told['overflows'] == 'the device', told)
+    told, _ = fit('m.shard', '--scale', 'Layers=4000000000', expect=3)
+    check(told['refused'].startswith('E0305') and set(told['next']) == {'sizes', 'dims'}, told)
 
 
 papers()
@@ -101,6 +103,7 @@ told = agrees('tensor', '20MiB', 'Embed=16')
 check(told['next']['dims']['Embed'] == told['largest']['dims']['Embed'] + 16, told)
 agrees('steps', '40MiB', 'Layers, Embed')
 agrees('open', '6MiB', 'Embed')
+agrees('steps', '20MiB', 'Pos')                                          # fewer than the sequence has are refused
 agrees('host', '12MiB', 'Layers')
 told = agrees('pipe', '16MiB', 'Layers')
 check(told['largest']['dims']['Layers'] % 4 == 0, told)
