@@ -295,10 +295,41 @@ static Str dim_of_star(const AstSetting *line, const Param *param, int i) {
   return line->as || i >= param->dims.n ? NULL : param->dims.at[i];
 }
 
+/* {a,b,a}: two tensors of one name. */
+static bool has_text_twice(const char *s, const char *end) {
+  for (size_t n; s < end; s += n + 1) {
+    n = strcspn(s, ",}");
+    for (const char *t = s + n + 1; t < end; t += strcspn(t, ",}") + 1)
+      if (strcspn(t, ",}") == n && !strncmp(s, t, n)) return true;
+  }
+  return false;
+}
+
+/* Would indexes be read in two ways, or a sign without a meaning? NULL: neither. */
+static const char *fault_of_name(const char *s) {
+  enum { MOST_DIGITS = 9 };
+  for (; *s; s++) {
+    const char *end = *s == '{' ? strchr(s, '}') : NULL;
+    size_t digits = s[0] == '*' && s[1] == '+' ? strspn(s + 2, "0123456789") : 1;
+    if (!digits || digits > MOST_DIGITS) return "`*+` wants the number of the first: `*+3`";
+    if (s[0] == '*' && s[1] == '*') return "numbers need a text between them: `*.*`";
+    if (*s == '}') return "`}` without `{`";
+    if (end && has_text_twice(s + 1, end)) return "a list has a text for each index, once";
+    if (end) s = end;
+  }
+  return NULL;
+}
+
 /* A list {a,b} has a text for each index of its dim. */
 static void check_lists(Eval *e, const AstSetting *line, const Param *param,
                         const AstValue *value) {
   int star = 0, stacks = count_stars(param->path);
+  const char *fault = fault_of_name(value->string);
+  if (fault) {
+    Report *r = world_error(e->w, "E0502", value->span, "name of a weights file");
+    diag_label(r, "%s", fault);
+    return;
+  }
   for (const char *s = value->string; *s; s++) {
     int n = count_listed(s);
     if (*s != '*' && *s != '{') continue;
