@@ -88,10 +88,11 @@ def in_the_forward():
             shutil.rmtree(f'{folder}/out early', ignore_errors=True)
             for exe, *more in (first, '--steps', '3'), (second, '--steps', '6', '--resume'):
                 said = ''.join(run(SHARDC, 'run', '-n', '4', f'./{exe}', '--', 'train', '--threads', '1', '--out',
-                                   'out early', '--eval-every', '2', '--check-memory', '--dump', 'early.st', *more,
-                                   cwd=folder))
+                                   'out early', '--valid', '20%', '--eval-every', '2', '--check-memory', '--dump',
+                                   'early.st', *more, cwd=folder))
                 check(re.search(r'^step .* exact', said, re.M), f'{exe}: {said}')
             told = read(f'{folder}/out early/metrics.jsonl').decode()
+            check('"valid_loss":' in told, 'an evaluation')
             return re.findall(r'"(?:loss|valid_loss|grad_norm)":[^,}]+', told), read(f'{folder}/early.st')
         want = six(names[0], names[0])
         for both in (names[1], names[1]), names, names[::-1]:
