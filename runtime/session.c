@@ -80,7 +80,8 @@ bool rt_without_validation(const Run *r, Fault *f) {
                                                              : NULL;
   if (!option) return true;
   rt_fault(f, 104, "%s, but the run has no validation data", option);
-  return rt_help(f, "--valid FILE, or --valid 10%% for the end of the training data");
+  rt_help(f, "--valid FILE, or --valid 10%% for the end of the training data");
+  return rt_everywhere(r, f);
 }
 
 static bool debugging(const char *word) {
