@@ -229,7 +229,8 @@ static void put_hover(Request *request, FILE *out, const Sight *sight) {
   Span at;
   bool local = false;
   if (declared(sight, &at) && at.file) {
-    fprintf(out, "```shard\n%s\n```\n", declaration(request, at));
+    const char *line = declaration(request, at);
+    if (*line) fprintf(out, "```shard\n%s\n```\n", line); /* a file: it begins with a comment */
     local = at.file != sight->w->std;
   }
   AstRole role = sight->found.role;

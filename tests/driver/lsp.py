@@ -84,6 +84,7 @@ def session(folder):
     names = [x['name'] for x in e.ask('documentSymbol')]
     check(names == ['dims', 'sparse', 'SelfAttention', 'Encoder', 'BertBigBird', 'mlm', 'hf'], names)
     check('768 in BertBigBird' in e.hover('Embed = 768'), e.hover('Embed = 768'))
+    check(not e.hover('std"'), e.hover('std"'))                                      # its first line is a comment
     check('30522 in BertBigBird (stored: 30592)' in e.hover('Vocab = 30522'), e.hover('Vocab = 30522'))
     check(e.definition('Embed', 2) == (here, e.line('Embed = 768')), 'definition of a dim')
     check('elements in 2 parameters' in e.hover('Linear['), e.hover('Linear['))
