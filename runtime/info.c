@@ -196,6 +196,12 @@ static int print_source(const rt_program *program) {
 }
 
 int rt_info(Run *r) {
-  if (r->o.at[OPT_source].given) return print_source(r->p);
+  bool source = r->o.at[OPT_source].given;
+  if (r->o.at[OPT_all].given + r->o.at[OPT_json].given + source > 1) {
+    Fault f = {0};
+    rt_fault(&f, 104, "`info` takes one of --all, --json (which has all), --source");
+    rt_die(&f);
+  }
+  if (source) return print_source(r->p);
   return r->o.at[OPT_json].given ? print_json(r->p) : print_text(r->p, r->o.at[OPT_all].given);
 }

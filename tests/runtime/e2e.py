@@ -59,6 +59,8 @@ def case_learns():
     info = json.loads(toy('info', '--json'))
     check(info['parameters'] == 65536 and info['entries'][1]['work_bytes'] == 131584, 'info')
     check('written by hand' in toy('info', '--source'), 'info --source')
+    for two in ('--all', '--json'), ('--all', '--source'), ('--json', '--source'):
+        toy('info', *two, expect=2, says='R0104')
     check('--max-time' in toy('--help'), 'help')
 
 
