@@ -42,7 +42,8 @@ def command(exe, out, *more):
 
 def train(exe, out, *more, expect=0): return run(*command(exe, out, *more), cwd=folder, expect=expect)[1]
 def lines(out): return [json.loads(x) for x in open(f'{folder}/{out}.run/metrics.jsonl')]
-def without_time(out): return [{k: v for k, v in x.items() if not k.endswith('ms')} for x in lines(out)]
+def without_time(out):
+    return [{k: v for k, v in x.items() if not k.endswith('ms') and k != 'slowest'} for x in lines(out)]
 
 
 def tensors(out, step):
