@@ -359,11 +359,9 @@ static void check_stars(Eval *e, const AstSetting *line, const Param *param) {
       check_lists(e, line, param, value);
       continue;
     }
-    Report *r = world_error(e->w, "E0502", value->span, "\"%s\" needs %s `*`", value->string,
-                            want == 0   ? "no"
-                            : want == 1 ? "one"
-                                        : "one per stack a");
-    diag_label(r, "is replaced by the round, as in `%s`", param->path);
+    Report *r = world_error(e->w, "E0502", value->span, "name of a weights file");
+    if (most <= want) diag_label(r, "has %d `*`, `%s` takes %d", have, param->path, want);
+    else diag_label(r, "has %d `*` and lists, `%s` takes %d to %d", have, param->path, want, most);
     if (have > want && param->low[0])
       diag_fact(r, "`%s` has adapters (`lora`): a file holds it whole", param->path);
   }
