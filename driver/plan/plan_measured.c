@@ -152,7 +152,7 @@ bool plan_measure(Planned *planned, const char *path) {
   if (!trace_read(&reading) || !trace_choose_step(&reading)) return false;
   reading.measured->error = 1e-6 * reading.file.error;
   if (reading.measured->scheduled && !measure(&reading)) return false;
-  if (!plan_compare(&reading, reading.measured)) return false;
+  if (!plan_compare(&reading, reading.measured) || !trace_same_work(&reading)) return false;
   planned->measured = reading.measured;
   return true;
 }

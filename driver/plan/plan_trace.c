@@ -78,6 +78,7 @@ static void read_head(Json *json, TraceFile *file) {
   while (rt_json_member(json, key, sizeof key))
     if (!strcmp(key, "model")) rt_json_string(json, file->model, sizeof file->model);
     else if (!strcmp(key, "ranks")) rt_json_int(json, &file->ranks);
+    else if (!strcmp(key, "flop")) rt_json_number(json, &file->flop);
     else if (!strcmp(key, "complete")) rt_json_bool(json, &file->complete);
     else if (!strcmp(key, "error_us")) rt_json_number(json, &file->error);
     else rt_json_skip(json);
@@ -128,6 +129,15 @@ static bool check_head(const TraceReading *reading) {
         "--plan NAME: the plan that the executable was compiled with");
   return file->complete || trace_refuse(reading, "does not hold all of its steps: it was full",
                                         "trace fewer: `./model train --trace FILE:2..2`");
+}
+
+bool trace_same_work(const TraceReading *reading) {
+  double flop = reading->planned->class[0].flop;
+  if (fabs(reading->file.flop - flop) <= 0.01 * flop) return true;
+  const char *why = arena_printf(reading->planned->m->arena,
+                                 "is of a step of %.4g FLOP per rank, and the plan's has %.4g",
+                                 reading->file.flop, flop);
+  return trace_refuse(reading, why, "the sizes that the executable was compiled with: -D, --set");
 }
 
 static bool is_step(const TraceBox *box, int64_t rank) {

@@ -26,6 +26,7 @@ typedef struct TraceBox { /* an event of the file */
 typedef struct TraceFile {
   char model[256];
   int64_t ranks;
+  double flop;          /* of a step, per rank */
   bool complete, waits; /* waits: some are told */
   double error;
   VEC(TraceBox) box; /* of the ranks that are looked at, in the order of the file */
@@ -42,8 +43,9 @@ typedef struct TraceReading {
 /* False: that was said. */
 bool trace_read(TraceReading *reading); /* a complete trace of this model and its ranks */
 bool trace_refuse(const TraceReading *reading, const char *why,
-                  const char *help);           /* E1403; false */
-bool trace_choose_step(TraceReading *reading); /* that of median time on rank 0 */
+                  const char *help);               /* E1403; false */
+bool trace_same_work(const TraceReading *reading); /* as the plan; to 1 %, or E1403 */
+bool trace_choose_step(TraceReading *reading);     /* that of median time on rank 0 */
 const TraceBox *trace_step(const TraceReading *reading, int64_t rank); /* of that number; or NULL */
 bool trace_within(const TraceBox *box, const TraceBox *outer);         /* it begins inside of it */
 #endif

@@ -7,6 +7,7 @@
    off. Each rank writes its own events as text, on that clock; the texts go to rank 0 in pieces,
    and it alone writes the file. Must not: record; give a message a time that the communicator did
    not. */
+#include "device.h"
 #include "trace.h"
 #include "runtime/base/file.h"
 #include <math.h>
@@ -221,6 +222,8 @@ static void put_file_head(const TraceText *text, const TraceNote *note, FILE *fi
   for (int i = 0; i < ranks; i++) full |= note[i].full, error = fmax(error, note[i].error);
   fputs("{\"displayTimeUnit\":\"ms\",\"otherData\":{\"model\":", file);
   rt_json_write(file, trace->program->model);
+  const rt_entry *step = rt_entry_find(trace->program, "step");
+  fprintf(file, ",\"flop\":%.9g", step ? step->flop : 0); /* per rank */
   fprintf(file, ",\"hash\":\"%s\",\"ranks\":%d,\"steps\":[%lld,%lld],\"complete\":%s",
           trace->program->hash, ranks, (long long)trace->first, (long long)trace->last,
           full ? "false" : "true");

@@ -109,4 +109,6 @@ run(SHARDC, 'run', 'm.shard', '--plan', 'p', '--', 'train', '--out', 'o', '--tra
 for plan, says in ('q', 'is of another plan: this one has no kernel `'), ('none', 'has no schedule and no forecast'):
     _, said = run(SHARDC, 'plan', 'm.shard', '--plan', plan, '--measured', 't.json', cwd=folder, expect=1)
     check('E1403' in said and says in said, said)
+_, said = run(SHARDC, 'plan', 'm.shard', '--plan', 'p', '-D', 'Layers=3', '--measured', 't.json', cwd=folder, expect=1)
+check('E1403' in said and 'is of a step of ' in said, said)
 print(f'{len(ROWS)} blocks')
