@@ -9,6 +9,7 @@
 
 typedef struct SettingDefault {
   const char *line, *option, *value; /* "train.optim.adamw", "lr", "1e-3"; option "": the line's */
+  const char *type;                  /* RATE, .. */
 } SettingDefault;
 
 #define SETTING_TRAIN "train."
@@ -17,8 +18,9 @@ typedef struct SettingDefault {
 #define SETTING_WEIGHTS "weights."
 #define SETTING_EXTERN "extern."
 static const SettingDefault setting_defaults[] = {
-#define LINE(block, word, type, least, most, flags, value, help) {SETTING_##block #word, "", value},
-#define OPTION(block, word, key, type, value, help) {SETTING_##block #word, #key, value},
+#define LINE(block, word, type, least, most, flags, value, help)                                   \
+  {SETTING_##block #word, "", value, #type},
+#define OPTION(block, word, key, type, value, help) {SETTING_##block #word, #key, value, #type},
 #define CHOICE(block, word, value, help)
 #define PLANNED(block, word, key, value, what)
 #include "frontend/settings/settings.def"
@@ -27,6 +29,14 @@ static const SettingDefault setting_defaults[] = {
 #undef CHOICE
 #undef PLANNED
 };
+
+/* The type of an option of a line without choices: "machine.node", "disk". "": there is none. */
+static inline const char *setting_type(const char *line, const char *option) {
+  for (size_t i = 0; i < sizeof setting_defaults / sizeof *setting_defaults; i++)
+    if (!strcmp(setting_defaults[i].line, line) && !strcmp(setting_defaults[i].option, option))
+      return setting_defaults[i].type;
+  return "";
+}
 
 /* How long "train.optim" is at the beginning of a line or of a key. */
 static inline size_t setting_line_length(const char *text) {

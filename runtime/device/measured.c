@@ -8,6 +8,7 @@
    peak is written as the peak. On a GPU the time between launches is left out: a profile launches
    kernels one by one, a training by graphs. Must not: change what runs. */
 #include "measured.h"
+#include "ir/plan/setting_default.h"
 #include "runtime/base/setting.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -107,28 +108,26 @@ static MeasuredRates measure(const Trace *trace) {
 
 /* ---- lines ---- */
 
-typedef struct LineUnit { /* of an option of a machine's line */
-  const char *line, *option, *unit;
+typedef struct TypeUnit { /* of the options of a type (settings.def) */
+  const char *type, *unit;
   double scale;
-} LineUnit;
+} TypeUnit;
 
-static const LineUnit units[] = {
-    {"node", "f32", "TFLOPS", 1e-12},  {"node", "tf32", "TFLOPS", 1e-12},
-    {"node", "bf16", "TFLOPS", 1e-12}, {"node", "f16", "TFLOPS", 1e-12},
-    {"node", "hbm", "GB/s", 1e-9},     {"host", "dram", "GB/s", 1e-9},
-    {"node", "disk", "GB/s", 1e-9},    {"host", "pcie", "GB/s", 1e-9},
-    {"host", "latency", "us", 1e6},    {"link", "intra", "GB/s", 1e-9},
-    {"link", "cpus", "GB/s", 1e-9},    {"link", "inter", "GB/s", 1e-9},
-    {"link", "latency", "us", 1e6},    {"link", "per_core", "GB/s", 1e-9},
-};
+static const TypeUnit units[] = {
+    {"FLOPS", "TFLOPS", 1e-12}, {"RATE", "GB/s", 1e-9}, {"SECONDS", "us", 1e6}};
+
+/* NULL: numbers and words of this type have no unit. */
+static const TypeUnit *unit_of(const char *line, const char *option) {
+  const char *type = setting_type(line, option);
+  for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+    if (!strcmp(units[i].type, type)) return &units[i];
+  return NULL;
+}
 
 static void print_option(FILE *out, const char *line, const char *option, const char *value) {
-  for (size_t i = 0; i < sizeof units / sizeof *units; i++)
-    if (!strcmp(units[i].line, line) && !strcmp(units[i].option, option)) {
-      fprintf(out, " %s = %.9g%s", option, strtod(value, NULL) * units[i].scale, units[i].unit);
-      return;
-    }
-  fprintf(out, " %s = %s", option, value);
+  const TypeUnit *unit = unit_of(line, option);
+  if (unit) fprintf(out, " %s = %.9g%s", option, strtod(value, NULL) * unit->scale, unit->unit);
+  else fprintf(out, " %s = %s", option, value);
 }
 
 static double cores_of(const rt_program *program) {
@@ -144,14 +143,14 @@ static void print_cores(FILE *out, const rt_program *program) {
 /* The options of a line that the program's machine has, but `native`, which is this machine's
    target. */
 static void print_line(FILE *out, const rt_program *program, const char *line) {
-  char head[32];
-  int n = snprintf(head, sizeof head, "machine.%s.", line), shown = 0;
+  char key[32];
+  int n = snprintf(key, sizeof key, "machine.%s", line), shown = 0;
   for (int i = 0; i < program->nsettings; i++) {
     const rt_setting *setting = &program->settings[i];
     bool native = !strcmp(setting->key, "machine.node.arch") && !strcmp(setting->value, "native");
-    if (strncmp(setting->key, head, (size_t)n) != 0) continue;
+    if (strncmp(setting->key, key, (size_t)n) || setting->key[n] != '.') continue;
     if (!shown++) fprintf(out, "  %s", line);
-    print_option(out, line, setting->key + n, native ? program->target : setting->value);
+    print_option(out, key, setting->key + n + 1, native ? program->target : setting->value);
   }
   if (shown && !strcmp(line, "node")) print_cores(out, program);
   if (shown) fprintf(out, "\n");
