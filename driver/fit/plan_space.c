@@ -3,6 +3,7 @@
    tried. Must not: compile, or judge. */
 #include "plan_space.h"
 #include "fit.h"
+#include "frontend/plan/plan.h"
 #include "ir/cost/count.h"
 #include "ir/plan/layer_range.h"
 #include "ir/plan/module_settings.h"
@@ -105,8 +106,6 @@ static void find_stack(PlanSpace *space) {
 
 /* ---- the machine and the plan that is taken as a base ---- */
 
-static const char OWN[] = "on, mesh, place, zero, micro, pipeline, recompute, offload";
-
 static Module *lower(PlanSpace *space) {
   Cli *one = ARENA_NEW(space->o->c->arena, Cli);
   *one = cli_again(space->o);
@@ -171,7 +170,8 @@ Exit space_open(Cli *o, PlanSpace *out) {
   if (!names) return EXIT_INPUT;
   if (!plan && !on && *names) plan = arena_strndup(arena, names, strcspn(names, ","));
   *out = (PlanSpace){.o = o, .ranks = 1, .base = {"", "", ""}, .name = unused_name(names, arena)};
-  if (plan && !program_plan_text(o->c, path, plan, OWN, &out->base))
+  const char *own = arena_printf(arena, "on, mesh, %s", plan_searched_lines);
+  if (plan && !program_plan_text(o->c, path, plan, own, &out->base))
     return cli_usage("no plan `%s` in `%s`", plan, path);
   if (on) out->base.on = on;
   if (on && !program_has_machine(o->c, path, on)) return EXIT_INPUT;

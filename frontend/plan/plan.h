@@ -22,6 +22,8 @@ void write_offload(const Build *build, const AstItem *plan);            /* the s
 void check_unbuilt(World *w,
                    const AstItem *item);     /* E0901, N0902: settings that no pass reads yet */
 void check_built(World *w, const Choice *c); /* of all blocks of a program, and N0901 */
+/* Lines that a search chooses with the mesh: "place, micro, ..". */
+extern const char plan_searched_lines[];
 bool plan_is_searched(const AstItem *plan, Span *at);    /* `mesh auto`, and where */
-const Decl *plan_machine_of(World *w, const Decl *plan); /* NULL: it names none that there is */
+const Decl *plan_machine_of(World *w, const Decl *plan); /* NULL: none of the files has it */
 #endif

@@ -2,8 +2,10 @@
    `plan --search` (driver/fit/searched.c). Such lines are refused next to it, and it needs a
    machine whose ranks are counted. Must not: search. */
 #include "sema_plan.h"
-#include "ir/support/num.h"
+#include "ir/word_patterns.h"
 #include <string.h>
+
+const char plan_searched_lines[] = "place, micro, pipeline, zero, recompute, offload";
 
 /* The word may follow sizes of axes, which are refused next to it. */
 bool plan_is_searched(const AstItem *plan, Span *at) {
@@ -29,8 +31,6 @@ static bool counts_ranks(PlanCheck *check) {
 }
 
 static void refuse_chosen(PlanCheck *check, Span at) {
-  static const char *const chosen[] = {"place", "micro",     "pipeline",
-                                       "zero",  "recompute", "offload"};
   const AstSetting *mesh = settings_line(check->item, "mesh");
   for (uint32_t i = 0; i < mesh->values.n; i++)
     if (mesh->values.at[i].key) {
@@ -39,15 +39,13 @@ static void refuse_chosen(PlanCheck *check, Span at) {
       diag_help(r, "`plan --search --fix` takes some of them as given");
       return;
     }
-  for (uint32_t i = 0; i < check->item->block->settings.n; i++)
-    for (size_t k = 0; k < COUNT_OF(chosen); k++) {
-      const AstSetting *line = check->item->block->settings.at[i];
-      if (strcmp(line->path->text, chosen[k]) != 0) continue;
-      Report *r =
-          world_error(check->w, "E0602", line->path->span, "`mesh auto` chooses `%s`", chosen[k]);
-      diag_also(r, at, "this line");
-      diag_help(r, "leave one of both out; `plan --search --fix` takes some choices as given");
-    }
+  for (uint32_t i = 0; i < check->item->block->settings.n; i++) {
+    const AstPath *word = check->item->block->settings.at[i]->path;
+    if (!text_lists(plan_searched_lines, word->text)) continue;
+    Report *r = world_error(check->w, "E0602", word->span, "`mesh auto` chooses `%s`", word->text);
+    diag_also(r, at, "this line");
+    diag_help(r, "leave one of both out; `plan --search --fix` takes some choices as given");
+  }
 }
 
 bool check_searched(PlanCheck *check) {
