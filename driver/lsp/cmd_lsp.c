@@ -71,8 +71,7 @@ static void open_texts(Request *request) {
 static _Noreturn void answer_and_end(Request *request, LspAnswer *answer, const char *id, int fd) {
   char *text = NULL;
   size_t n;
-  alarm(MOST_SECONDS);
-  if (fd != STDOUT_FILENO) alarm(0);
+  if (fd == STDOUT_FILENO) alarm(MOST_SECONDS);
   request->cli = *request->server->cli;
   request->c = request->cli.c = ctx_new();
   open_texts(request);
@@ -121,7 +120,7 @@ static void begin_child(Server *server, EditedFile *document) {
   else close(ends[0]);
 }
 
-/* The child has something to say, or has ended: its messages are short. */
+/* The child writes its messages at its end. */
 static void finish_child(Server *server) {
   char *text = NULL, part[4096];
   size_t n;
@@ -268,7 +267,7 @@ static void handle(Server *server, const char *text, size_t n) {
     number = strndup(id.p, (size_t)(end.p - id.p));
   if (name && number) handle_request(server, name, number, params);
   else if (name) handle_notice(server, name, params);
-  free(name), free(number); /* what has no name answers a question that was never asked */
+  free(name), free(number); /* without a method it is an answer, and the server asks nothing */
 }
 
 /* ---- input ---- */
@@ -288,7 +287,8 @@ static bool first_message(const Server *server, size_t *from, size_t *n) {
   return server->n >= *from + *n;
 }
 
-/* Reads what is there; waits for it, or for the child, if told so. */
+/* Reads the input that has arrived. wait: until some arrives or the child that checks plans has
+   ended. */
 static bool receive(Server *server, bool wait) {
   struct pollfd from[] = {{STDIN_FILENO, POLLIN, 0}, {server->pipe, POLLIN, 0}};
   if (poll(from, server->child ? 2 : 1, wait ? -1 : 0) <= 0) return false;

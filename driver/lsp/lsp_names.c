@@ -104,7 +104,7 @@ static bool of_file(const World *w, const char *name, Span *at) {
   return false;
 }
 
-/* The option of what is called: of a layer or of a function. */
+/* An option that `called`, a layer or function, declares. */
 static bool of_called(const World *w, Str called, const char *wanted, Span *at) {
   const Decl *decl = called ? world_find(w, SPACE_LAYER, called, false) : NULL;
   if (!decl && called) decl = world_find(w, SPACE_FN, called, false);

@@ -391,7 +391,7 @@ static size_t prefix_bytes(const AstItem *weights) {
   return 0;
 }
 
-/* Beside this the buffers of the runtime hold the numbers of the rounds. */
+/* The buffers of the runtime have room for such a name with the numbers of its rounds. */
 static void check_lengths(Eval *e, size_t prefix, const AstSetting *line) {
   for (uint32_t i = 0; i < line->target.n; i++) {
     const AstValue *value = line->target.at[i].value;

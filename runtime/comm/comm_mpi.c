@@ -174,8 +174,8 @@ static void tell_stopped(const MpiCall *call) {
     bool stopped = near && i != launch->rank && rt_process_state(all[i].pid) == 'T';
     if (near && !stopped && i < launch->rank) return; /* that one says it */
     if (stopped)
-      fprintf(stderr, "note: rank %d (%s, pid %lld) has not answered for %d s: it is stopped\n", i,
-              all[i].host, (long long)all[i].pid, TELL);
+      rt_note("rank %d (%s, pid %lld) has not answered for %d s: it is stopped", i, all[i].host,
+              (long long)all[i].pid, TELL);
   }
 }
 
