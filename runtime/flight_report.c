@@ -110,8 +110,7 @@ static bool read_all(const char *folder, FlightLog *flights) {
     if (!flights->awaited || is_earlier(flown, flights->awaited)) flights->awaited = flown;
   }
   const Record *told = flights->told;
-  if (told && told->lost <= flights->world && flights->rank[told->lost - 1].found)
-    flights->awaited = &flights->rank[told->lost - 1];
+  if (told && told->lost <= flights->world) flights->awaited = &flights->rank[told->lost - 1];
   const RankFlight *only = told || flights->world < 2 ? NULL : not_asked(flights);
   if (only) flights->awaited = only, flights->alone = true;
   for (int i = 0; i < flights->world && !told && !only; i++)
@@ -142,7 +141,8 @@ static void say_rank(FILE *out, const FlightLog *flights, int i) {
   const RankFlight *flown = &flights->rank[i];
   fprintf(out, "  rank %-5d", i);
   if (!flown->found) {
-    fputs("no events: it ended well, or it wrote on another machine\n", out);
+    fputs("no events: it ended well, died before its first or wrote on another machine", out);
+    fputs(flown == flights->awaited ? "  <--\n" : "\n", out);
     return;
   }
   const RecordEvent *event = flown->waits ? flown->waits : flown->last;
@@ -153,6 +153,7 @@ static void say_rank(FILE *out, const FlightLog *flights, int i) {
 }
 
 static void say_last(FILE *out, const RankFlight *flown) {
+  if (!flown->found) return;
   double end = flown->last ? flown->last->when : 0;
   fprintf(out, "the last events of rank %d (%s, pid %lld), in seconds before its last one:\n",
           flown->record.rank, flown->record.host, (long long)flown->record.pid);
@@ -166,7 +167,7 @@ static void say_last(FILE *out, const RankFlight *flown) {
 }
 
 static void say_cause(FILE *out, const FlightLog *flights) {
-  int rank = flights->awaited->record.rank;
+  int rank = (int)(flights->awaited - flights->rank);
   if (flights->told) fprintf(out, "%s\n", flights->told->why);
   else if (flights->alone)
     fprintf(out, "rank %d died first: all others were asked to end by a signal\n", rank);

@@ -69,10 +69,17 @@ def losses(out): return [r['loss'] for r in map(json.loads, open(f'{folder}/{out
 
 
 def reported(out, victim):
-    """The flight recorders name the dead rank, and where each was; those of a run that ends well are gone."""
-    text = run(SHARDC, 'report', out, '-o', 'page.html', cwd=folder)[0]
-    check(re.search(fr'^rank {victim} \(.*\) died ', text, re.M) and f'the last events of rank {victim} (' in text and
-          re.search(fr'^  rank {victim} .*(waits in|after) .*<--$', text, re.M), f'rank {victim}: {text}')
+    """The flight recorders name the dead rank and where each was, also if its recorder has no event yet."""
+    def page():
+        text = run(SHARDC, 'report', out, '-o', 'page.html', cwd=folder)[0]
+        at = re.search(fr'^  rank {victim} .*(waits in|after|no events).* <--$', text, re.M)
+        check(re.search(fr'^rank {victim} \(.*\) died ', text, re.M) and at, f'rank {victim}: {text}')
+        last = f'the last events of rank {victim} (' in text
+        check(last == (at[1] != 'no events'), f'rank {victim}: {text}')
+        return at[1]
+    page()
+    os.truncate(f'{folder}/{out}/flight-{victim:05}', 0)
+    check(page() == 'no events', 'an empty flight recorder')
 
 
 def flights(out):
