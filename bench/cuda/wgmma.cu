@@ -1,6 +1,6 @@
 /* Products with wgmma and bulk tensor copies, by hand: what a generator for sm_90a should write, checked and timed.
 
-     nvcc -O3 -std=c++17 -gencode=arch=compute_90a,code=sm_90a -o wgmma bench/gpu/wgmma.cu
+     nvcc -O3 -std=c++17 -gencode=arch=compute_90a,code=sm_90a -o wgmma bench/cuda/wgmma.cu
      ./wgmma check | time
 
    c[M, N] = a b in bf16 with f32 sums. An operand lies with k contiguous (ORDER 0: a[M, K], b[N, K]) or with its
