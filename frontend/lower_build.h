@@ -21,6 +21,10 @@ void write_train(Module *m, Eval *e, const Choice *choice); /* with its line `da
 /* Lowers the facts that bind data: dims, inputs, settings of the train block (lower.c). */
 Module *lower_inputs(World *w, Eval *checked, const Choice *choice);
 
+/* ---- words that no pass implements yet (unbuilt_words.c) ---- */
+void check_unbuilt(World *w, const AstItem *item); /* E0901, N0902: settings of a block */
+void check_built(World *w, const Choice *choice);  /* all blocks of a program, and N0901 */
+
 void write_mesh(Build *build, const Sizes *sizes, const AstItem *plan); /* lower_plan.c */
 /* Words of settings that passes may have to refuse. */
 void write_written_blocks(Module *m, World *w, const Choice *choice);

@@ -19,9 +19,6 @@ void check_machine_block(World *w, const AstItem *item);        /* E0602, E0606 
 void check_recompute(Eval *e, const AstSetting *line);          /* E0709, E0606, E0901 */
 void write_recompute(const Build *build, Eval *e, const AstItem *plan); /* the lines as settings */
 void write_offload(const Build *build, const AstItem *plan);            /* the same */
-void check_unbuilt(World *w,
-                   const AstItem *item);     /* E0901, N0902: settings that no pass reads yet */
-void check_built(World *w, const Choice *c); /* of all blocks of a program, and N0901 */
 /* Lines that a search chooses with the mesh: "place, micro, ..". */
 extern const char plan_searched_lines[];
 bool plan_is_searched(const AstItem *plan, Span *at);    /* `mesh auto`, and where */

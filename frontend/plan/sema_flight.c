@@ -3,7 +3,6 @@
    layers (E0602); on one rank `overlap` has no effect (N0702). Pass prefetch implements these
    settings. */
 #include "sema_plan.h"
-#include "ir/support/num.h"
 
 /* Layers of the longest stack; 0: not known. */
 static int64_t longest_stack(const PlanCheck *check) {
@@ -67,9 +66,7 @@ static Asked asked_of(const AstItem *plan) {
 }
 
 static void note_one_rank(PlanCheck *check, const AstValue *at) {
-  int64_t ranks = 1;
-  for (uint32_t i = 0; i < check->mesh.n; i++) ranks = times_i64(ranks, check->mesh.at[i].size);
-  if (ranks > 1) return;
+  if (plan_mesh_ranks(check) > 1) return;
   Report *r = world_error(check->w, "N0702", at->span, "one rank sends nothing that could overlap");
   diag_help(r, "leave `overlap` out, or give the plan a `mesh`");
 }

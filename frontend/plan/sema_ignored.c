@@ -4,7 +4,6 @@
    that repeats its default, and `zero 0 over ..`, are let be. Must not: judge what other files do
    (`prefetch` and `overlap`: sema_flight.c; stages: sema_stages.c). */
 #include "sema_plan.h"
-#include "ir/support/num.h"
 #include <string.h>
 
 typedef struct NeedsStage { /* an option of `zero`, and the stages at which it says something */
@@ -66,9 +65,7 @@ static bool updates_there(const PlanCheck *check) {
 
 /* Checks settings about messages in a plan of one rank, which behaves as with `zero 0`. */
 static void check_one_rank(PlanCheck *check) {
-  int64_t ranks = 1;
-  for (uint32_t i = 0; i < check->mesh.n; i++) ranks = times_i64(ranks, check->mesh.at[i].size);
-  if (ranks > 1) return;
+  if (plan_mesh_ranks(check) > 1) return;
   const AstValue *word[] = {settings_value(check->item, "zero", "bucket"),
                             settings_value(check->item, "precision", "reduce")};
   static const Str names[] = {"bucket", "reduce"};

@@ -130,9 +130,9 @@ void check_machine(PlanCheck *check) {
     diag_near(r, "a machine", near);
     return;
   }
-  int64_t ranks = 1, gpus = settings_integer(decl->item, ITEM_MACHINE, "node", "gpus");
+  int64_t ranks = plan_mesh_ranks(check);
+  int64_t gpus = settings_integer(decl->item, ITEM_MACHINE, "node", "gpus");
   int64_t nodes = settings_integer(check->item, ITEM_PLAN, "on", "nodes");
-  for (uint32_t i = 0; i < check->mesh.n; i++) ranks = times_i64(ranks, check->mesh.at[i].size);
   if (gpus <= 0 || nodes <= 0) return;
   int64_t all = times_i64(gpus, nodes);
   if (settings_line(check->item, "mesh") && ranks > all)

@@ -34,6 +34,12 @@ static void check_size(PlanCheck *check) {
   }
 }
 
+int64_t plan_mesh_ranks(const PlanCheck *check) {
+  int64_t ranks = 1;
+  for (uint32_t i = 0; i < check->mesh.n; i++) ranks = times_i64(ranks, check->mesh.at[i].size);
+  return ranks;
+}
+
 static PlanAxis *find_axis(PlanCheck *check, Str name) {
   for (uint32_t i = 0; i < check->mesh.n; i++)
     if (check->mesh.at[i].name == name) return &check->mesh.at[i];

@@ -38,6 +38,7 @@ typedef struct PlanCheck {
 } PlanCheck;
 
 bool plan_is_stack_dim(const PlanCheck *p, Str dim);
+int64_t plan_mesh_ranks(const PlanCheck *check); /* all ranks of the mesh */
 int64_t plan_ranks_of(const PlaceLine *line);
 bool plan_cuts_batch(const PlaceLine *line);
 const PlaceLine *plan_batch_rule(const PlanCheck *p); /* the first that cuts Batch; NULL: none */

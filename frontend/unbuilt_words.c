@@ -2,7 +2,7 @@
    E0901 at its position; `check` gives a note and continues (N0902). Words of settings blocks are
    rows PLANNED of settings.def; the evaluator calls this file for others (operators, masks). Words
    that are accepted but not used yet are N0901. */
-#include "plan.h"
+#include "lower_build.h"
 #include "frontend/settings/settings.h"
 #include <string.h>
 
