@@ -45,7 +45,6 @@ void host_tables(HostWriter *writer); /* everything after them, rt_the_program l
 void host_function(HostWriter *writer, const Fn *f); /* host_body.c */
 uint32_t host_count_collectives(const Module *m);
 uint32_t host_row(const Module *m, const Fn *f, OpId id); /* of a collective, in their table */
-bool host_flies(const Module *m);
 /* host_tokens.c: before what the op does; `round`: the expression for the round of the loop around
    it. */
 const char *host_stream_word(OpStream stream);

@@ -150,7 +150,7 @@ uint32_t host_count_collectives(const Module *m) { return rows_before(m, NULL, 0
 
 uint32_t host_row(const Module *m, const Fn *f, OpId id) { return rows_before(m, f, id); }
 
-bool host_flies(const Module *m) {
+static bool host_flies(const Module *m) {
   for (uint32_t i = 0; i < m->fns.n; i++)
     for (OpId k = 0; k < m->fns.at[i]->ops.n; k++)
       if (op_flies(&m->fns.at[i]->ops.at[k])) return true;

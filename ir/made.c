@@ -7,7 +7,7 @@ static bool is_letter(char c) { return text_is_word_char(c) && c != '\''; }
 
 static bool begins_of(const char *word) { return !strncmp(word, "of.", 3) || !strcmp(word, "of"); }
 
-bool name_is_made(const char *name) {
+static bool name_is_made(const char *name) {
   for (const char *c = name; *c; c++) {
     if (*c == '\'' && is_letter(c[1])) return true;
     if ((c == name || c[-1] == '.') && begins_of(c)) return true;

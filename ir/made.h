@@ -15,11 +15,9 @@
 #define MADE_GROUP "zero.of."      /* flat groups of parameters (pass zero) */
 #define MADE_OWNER "Owner'"        /* their dims: whose piece it is, */
 #define MADE_PIECE "Piece'"        /* and its elements */
-#define MADE_MATRIX                                                                                \
-  "Matrix'" /* dims of a parameter in the part of its update that is by
-                                      matrices (muon.c) */
+/* dims of a parameter in the part of its update that is by matrices (muon.c) */
+#define MADE_MATRIX "Matrix'"
 
-bool name_is_made(const char *name);
 Str name_made(const Module *m, const char *format, ...) __attribute__((format(printf, 2, 3)));
 Str made_coordinate(const Module *m, Str axis);
 /* Behind a prefix of these; NULL: the name has another one. */

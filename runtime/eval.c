@@ -19,7 +19,8 @@
 
 /* ---- which samples ---- */
 
-bool rt_separable(const Run *r) {
+/* has a part of a batch a loss? */
+static bool rt_separable(const Run *r) {
   const char *text = rt_setting_of(r->p, "made.eval.separable");
   return text && !strcmp(text, "on");
 }

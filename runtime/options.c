@@ -138,7 +138,7 @@ static bool unknown(const char *name, const char *next, Fault *f) {
   return rt_help(f, "did you mean --%s?", spelled);
 }
 
-bool rt_read_time(const char *text, double *seconds) {
+static bool rt_read_time(const char *text, double *seconds) {
   char *end;
   double v = strtod(text, &end), unit = 1;
   if (end == text || !(v >= 0) || !isfinite(v)) return false;

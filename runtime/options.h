@@ -26,5 +26,4 @@ typedef struct Options {
 
 bool rt_options_read(Options *options, int argc, char **argv, Fault *f);
 void rt_options_help(const char *program, const char *model);
-bool rt_read_time(const char *text, double *seconds);
 #endif

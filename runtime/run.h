@@ -135,7 +135,6 @@ int64_t rt_evaluated(const Run *r, const Evaluation *evaluation,
                      int64_t i); /* the i-th sample of it */
 /* A note where the loss is no sum over samples, nor a quotient of such: it depends on the batch. */
 void rt_tell_batches(const Run *r, const Evaluation *evaluation);
-bool rt_separable(const Run *r); /* has a part of a batch a loss? */
 bool rt_evaluate(Run *r, Evaluation *evaluation, Fault *f);
 /* outputs.c: what the model's outputs are for the samples of an evaluation */
 bool rt_outputs(Run *r, const Evaluation *evaluation, Outputs *outputs, Fault *f);

@@ -191,7 +191,8 @@ static void multiply_all(Gemm *gemm) {
   meet(gemm, 0);
 }
 
-int gemm_sums(const Gemm *gemm) {
+/* of a thread */
+static int gemm_sums(const Gemm *gemm) {
   return (int)(gemm->g.tile[GEMM_WARP_M] * gemm->g.tile[GEMM_WARP_N] / 32);
 }
 

@@ -41,7 +41,6 @@ void gemm_place(Gemm *x, LLVMValueRef tile); /* i32: number of a tile of a range
 void gemm_wgmma(Gemm *x);
 
 /* ---- sums (gemm_fma.c, gemm_mma.c) ---- */
-int gemm_sums(const Gemm *x); /* of a thread */
 void gemm_fma(Gemm *x, LLVMValueRef stage);
 void gemm_mma_setup(Gemm *x);
 int gemm_mma_steps(const Gemm *x); /* of a tile of k */

@@ -136,7 +136,9 @@ static void call_attribute(Emit *e, LLVMValueRef call, const char *name, uint64_
   LLVMAddCallSiteAttribute(call, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, a);
 }
 
-void simt_convergent(Emit *e, LLVMValueRef call) { call_attribute(e, call, "convergent", 0); }
+static void simt_convergent(Emit *e, LLVMValueRef call) {
+  call_attribute(e, call, "convergent", 0);
+}
 
 LLVMValueRef simt_asm(Emit *e, const char *text, const char *constraints, LLVMTypeRef result, int n,
                       LLVMValueRef *args, bool pure) {

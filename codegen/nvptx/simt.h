@@ -41,7 +41,6 @@ LLVMValueRef simt_ballot(Emit *e, LLVMValueRef bit); /* i32: bit n is that of la
    convergent, and its constraints should name ~{memory} if it touches memory. */
 LLVMValueRef simt_asm(Emit *e, const char *text, const char *constraints, LLVMTypeRef result, int n,
                       LLVMValueRef *args, bool pure);
-void simt_convergent(Emit *e, LLVMValueRef call);
 /* Machine intrinsics without overloads, such as llvm.nvvm.ex2.approx.ftz.f. */
 LLVMValueRef simt_intrinsic(Emit *e, const char *name, int n, LLVMValueRef *args);
 

@@ -112,7 +112,7 @@ void warp_fill(Warp *w, const Registers *r, LLVMValueRef x) {
 
 /* ---- shared memory ---- */
 
-LLVMValueRef warp_at(Warp *w, LLVMValueRef offset) {
+static LLVMValueRef warp_at(Warp *w, LLVMValueRef offset) {
   return LLVMBuildInBoundsGEP2(w->e->builder, LLVMInt8TypeInContext(w->e->context), w->shared,
                                &offset, 1, "");
 }

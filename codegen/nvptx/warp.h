@@ -41,7 +41,6 @@ void warp_set(Warp *w, const Registers *r, int i, LLVMValueRef x);
 void warp_fill(Warp *w, const Registers *r, LLVMValueRef x);
 
 /* ---- shared memory: offsets in bytes ---- */
-LLVMValueRef warp_at(Warp *w, LLVMValueRef offset);
 LLVMValueRef warp_load(Warp *w, LLVMTypeRef type, LLVMValueRef offset, int align);
 void warp_store(Warp *w, LLVMValueRef x, LLVMValueRef offset, int align);
 void warp_barrier(Warp *w);       /* of the CTA */

@@ -50,7 +50,6 @@ typedef struct KBlock {
 
 /* ---- addresses (contract_address.c) ---- */
 typedef enum ProductSide { SIDE_A, SIDE_B, SIDE_R } ProductSide;
-int64_t contract_stride(const ProductDim *d, ProductSide s);
 int64_t contract_inner_stride(const ProductDims *dims, ProductSide s); /* 0 if there are no dims */
 /* offset in elements of flat index `flat` over the first n dims of dims; constant 0 where n is 0 */
 LLVMValueRef contract_offset(Emit *e, const ProductDims *dims, int n, LLVMValueRef flat,
@@ -68,8 +67,7 @@ LLVMValueRef contract_tile_outer(Contract *c,
 LLVMValueRef contract_tile_offset(Contract *c, LLVMValueRef t, ProductSide s);
 
 /* ---- what to fetch while a tile is computed (contract_prefetch.c) ---- */
-void contract_plan_prefetch(Contract *c);   /* sets double_buffered, prefetch.., out_row, direct */
-bool contract_runs_of_b(const Contract *c); /* lanes are not contiguous: perhaps k does */
+void contract_plan_prefetch(Contract *c); /* sets double_buffered, prefetch.., out_row, direct */
 int64_t contract_prefetch_lanes(
     const Contract *c); /* where panels are not double_buffered: of one row tile */
 /* Round i of the micro-kernel, step i of that for AMX tiles: fetches its part of the slice

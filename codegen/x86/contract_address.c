@@ -5,7 +5,7 @@
    done once per tile or per panel, never in an inner loop. Size 1 and stride 0 vanish. */
 #include "contract.h"
 
-int64_t contract_stride(const ProductDim *d, ProductSide s) {
+static int64_t contract_stride(const ProductDim *d, ProductSide s) {
   return s == SIDE_A ? d->a : s == SIDE_B ? d->b : d->r;
 }
 

@@ -29,8 +29,6 @@ LLVMValueRef contract_panel_first(Contract *c, LLVMValueRef p);
 void contract_share(Contract *c);
 
 /* ---- zeros (contract_skip.c): nothing where the kernel does not skip them ---- */
-bool contract_skips_tiles(const Contract *c);
-bool contract_skips_steps(const Contract *c);
 /* Looks which row tiles of the chunk are not all zero in the present block of k. */
 void contract_seek_tiles(ChunkLoops *loops);
 /* i1, after it; NULL: the kernel skips none */

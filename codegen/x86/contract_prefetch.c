@@ -20,7 +20,8 @@ static int64_t lanes_of_panel(const Contract *contract) {
   return (contract->plan.width + (contract->plan.wide > 0)) * contract->plan.lanes;
 }
 
-bool contract_runs_of_b(const Contract *contract) {
+/* lanes are not contiguous: perhaps k does */
+static bool contract_runs_of_b(const Contract *contract) {
   return contract_inner_stride(&contract->product.n, SIDE_B) != 1;
 }
 

@@ -14,13 +14,13 @@
 #include "contract_loops.h"
 #include "ir/support/num.h"
 
-bool contract_skips_tiles(const Contract *contract) {
+static bool contract_skips_tiles(const Contract *contract) {
   const Product *product = &contract->product;
   return contract->plan.e_bytes && !contract->amx && product->k.count &&
          product->k.dim[product->k.count - 1].a == 1 && product->k.outer == 1;
 }
 
-bool contract_skips_steps(const Contract *contract) {
+static bool contract_skips_steps(const Contract *contract) {
   const Product *product = &contract->product;
   const ProductPlan *plan = &contract->plan;
   return product->place && !contract->amx && product->sum == NO_VALUE && !plan->shared &&

@@ -39,7 +39,8 @@ static const struct {
 };
 enum { KNOWN = sizeof known / sizeof *known };
 
-const char *chat_names(Arena *arena) {
+/* of the table */
+static const char *chat_names(Arena *arena) {
   const char *names = known[0].name;
   for (size_t i = 1; i < KNOWN; i++)
     if (strcmp(known[i].name, known[i - 1].name))

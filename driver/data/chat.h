@@ -17,7 +17,6 @@ typedef VEC(ChatMark) ChatTemplate;
 /* A template of chat_templates.def, or a file. Its `tokens` must be tokens of the tokenizer. */
 bool chat_open(const char *name, Arena *arena, const Tokenizer *tokenizer, ChatTemplate *out,
                Fault *f);
-const char *chat_names(Arena *arena); /* of the table */
 /* The tokens of a line, and as many labels: the token itself, or CHAT_IGNORED. chat: NULL without a
    template. special: names of special tokens in texts are read as these tokens. */
 bool chat_tokens(const ChatTemplate *chat, Tokenizer *tokenizer, const Records *records,

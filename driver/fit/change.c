@@ -31,7 +31,8 @@ Change change_with(Arena *arena, Change change, const char *key, const char *for
   return change;
 }
 
-Change change_join(Change change, const Change *more) {
+/* its lines win */
+static Change change_join(Change change, const Change *more) {
   for (uint32_t i = 0; i < more->n; i++) put(&change, more->line[i].key, more->line[i].value);
   return change;
 }

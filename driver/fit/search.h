@@ -30,7 +30,6 @@ typedef VEC(Change) Changes;
 /* With the line; in place of the one of that key. */
 Change change_with(Arena *arena, Change change, const char *key, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-Change change_join(Change change, const Change *more);           /* its lines win */
 const char *change_value(const Change *change, const char *key); /* NULL: no such line */
 const char *change_words(Arena *arena, const Change *change);    /* `zero 1` with `micro 2` */
 /* Makes the change in m, and part of all later tries. */

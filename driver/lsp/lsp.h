@@ -49,7 +49,6 @@ bool json_at(Json json, const char *path, Json *value); /* "textDocument.uri"; f
 char *json_text(Json value, size_t *n);                 /* on the heap; NULL: no string */
 int64_t json_whole(Json json, const char *path, int64_t otherwise);
 size_t text_offset(const EditedFile *document, bool utf8, int64_t line, int64_t column);
-void put_position(FILE *out, const char *text, size_t length, size_t at, bool utf8);
 void put_range(FILE *out, const Request *request, const Source *source, Span at);
 void put_uri(FILE *out, const Server *server, const char *path); /* as a JSON string */
 char *uri_path(const char *uri);                                 /* on the heap */

@@ -63,7 +63,7 @@ size_t text_offset(const EditedFile *document, bool utf8, int64_t line, int64_t 
   return (size_t)(text - document->text);
 }
 
-void put_position(FILE *out, const char *text, size_t length, size_t at, bool utf8) {
+static void put_position(FILE *out, const char *text, size_t length, size_t at, bool utf8) {
   size_t line = 0, column = 0, bytes;
   if (at > length) at = length;
   const char *start = text;

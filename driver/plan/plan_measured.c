@@ -160,7 +160,7 @@ bool plan_measure(Planned *planned, const char *path) {
 /* ---- the topic ---- */
 
 /* The part of a schedule in which a stage computes nothing. */
-double plan_idle(const PlanGantt *gantt, int64_t stage) {
+static double plan_idle(const PlanGantt *gantt, int64_t stage) {
   const GanttLane *lane = &gantt->lane[stage];
   double busy = 0;
   for (uint32_t i = 0; i < lane->span.n; i++) busy += lane->span.at[i].to - lane->span.at[i].from;

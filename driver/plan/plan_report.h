@@ -130,11 +130,10 @@ void plan_measured(Sheet *sheet, const Planned *planned, const PlanGantt *plan);
 
 double plan_checkpoint(const Cli *o); /* bytes (plan_checkpoint.c) */
 double plan_bytes_sent(const PlanStep *step);
-bool plan_freezes(const Planned *planned);               /* 1-bit Adam */
-void plan_classes(Planned *planned);                     /* fills p->class */
-bool plan_gantt(const Planned *planned, PlanGantt *s);   /* false: stages have no classes */
-double plan_idle(const PlanGantt *gantt, int64_t stage); /* part of it, without computing */
-bool plan_measure(Planned *planned, const char *path);   /* plan_measured.c; false: that was said */
+bool plan_freezes(const Planned *planned);             /* 1-bit Adam */
+void plan_classes(Planned *planned);                   /* fills p->class */
+bool plan_gantt(const Planned *planned, PlanGantt *s); /* false: stages have no classes */
+bool plan_measure(Planned *planned, const char *path); /* plan_measured.c; false: that was said */
 /* Nothing of one rank, and without a clock. */
 void plan_alternative_tries(const Cli *o, Planned *planned);
 void plan_offload_tries(const Cli *o, Planned *planned);

@@ -46,5 +46,4 @@ ValueId emit_use(Eval *e, const Val *v); /* its id in the function that is being
 ValueId emit_rounds(Module *m, Fn *fn, const Val *v, Loc loc);
 ValueId emit_rand_op(Module *m, Fn *fn, const ValueId *in, const Type *t, const char *path,
                      Loc loc);
-uint32_t random_key(const char *path); /* FNV-1a, 32 bits */
 #endif

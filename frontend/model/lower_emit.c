@@ -231,7 +231,8 @@ Val lower_widened(Eval *e, const Val *a, const Dims *big) {
 
 /* ---- random numbers ---- */
 
-uint32_t random_key(const char *path) {
+/* FNV-1a, 32 bits */
+static uint32_t random_key(const char *path) {
   uint32_t h = 2166136261u;
   for (; *path; path++) h = (h ^ (unsigned char)*path) * 16777619u;
   return h;

@@ -104,7 +104,6 @@ Str world_place(const World *w, Span from,
 Report *world_error(World *w, const char *code, Span s, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 /* `pipelines are` -> "pipelines are not built yet": E0901, or N0902 where nothing is compiled. */
-const char *unbuilt_code(const World *w);
 Report *world_unbuilt(World *w, Span at, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* An unknown name of this kind may have been declared by something that could not be read: nothing
@@ -460,7 +459,6 @@ bool eval_inside(Eval *e, const Decl *d, Span at); /* E0202 if that body is bein
 /* sema_layer.c */
 void eval_declare(Eval *e, Env *env, const AstStmt *s); /* param, sub, stack */
 Val call_instance(Eval *e, Instance *i, const Call *c);
-Val call_layer_body(Eval *e, Instance *i, int n, const Val *args, const Span *spans, Span where);
 void eval_layer(Eval *e, const Decl *d); /* by itself, its axes being dims */
 bool type_resolve(Eval *e, const Env *env, const AstType *t, Val *out);
 
@@ -477,8 +475,6 @@ void adapt_dot(Eval *e, const Call *call, Val *product);
 /* sema_body.c */
 Val eval_body(Eval *e, Env *env, const AstStmts *body,
               Span *returned); /* assignments, return, aux */
-void eval_assign(Eval *e, Env *env, const AstStmt *stmt);
-void eval_aux(Eval *e, Env *env, const AstStmt *stmt);
 
 /* sema_ops*.c: operators of the language */
 typedef struct Builtin Builtin;

@@ -55,7 +55,7 @@ static void assign_attrs(Eval *e, const AstStmt *stmt, Val *v) {
     }
 }
 
-void eval_assign(Eval *e, Env *env, const AstStmt *stmt) {
+static void eval_assign(Eval *e, Env *env, const AstStmt *stmt) {
   Val v = eval_expr(e, env, stmt->value);
   assign_attrs(e, stmt, &v);
   if (stmt->names.n == 1) watch_value(e, stmt->names.at[0].span, &v);
@@ -77,7 +77,7 @@ static bool one_number(Eval *e, const AstStmt *stmt, const Val *v, const char *w
   return false;
 }
 
-void eval_aux(Eval *e, Env *env, const AstStmt *stmt) {
+static void eval_aux(Eval *e, Env *env, const AstStmt *stmt) {
   Val v = eval_expr(e, env, stmt->value);
   if (one_number(e, stmt, &v, "aux")) lower_aux(e, &v);
 }

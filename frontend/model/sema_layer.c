@@ -481,8 +481,8 @@ static Env body_env(Eval *e, const Instance *instance) {
   return env;
 }
 
-Val call_layer_body(Eval *e, Instance *instance, int n, const Val *args, const Span *spans,
-                    Span where) {
+static Val call_layer_body(Eval *e, Instance *instance, int n, const Val *args, const Span *spans,
+                           Span where) {
   const AstItem *item = instance->layer->item;
   Dims rest = {0};
   Env env = body_env(e, instance);

@@ -348,7 +348,7 @@ void world_add(World *w, const char *text, const char *from) {
   load_text(w, "written.shard", text, strlen(text), from);
 }
 
-const char *unbuilt_code(const World *w) { return w->checking ? "N0902" : "E0901"; }
+static const char *unbuilt_code(const World *w) { return w->checking ? "N0902" : "E0901"; }
 
 Report *world_unbuilt(World *w, Span at, const char *format, ...) {
   va_list args;

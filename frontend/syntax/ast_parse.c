@@ -15,13 +15,15 @@ int shard_lex(SHARD_STYPE *value, Span *at, Parse *p);
 
 /* ---- brackets ---- */
 
-uint32_t shard_open_depth(const Parse *p) {
+/* open ( and [ of this block */
+static uint32_t shard_open_depth(const Parse *p) {
   uint32_t n = 0;
   while (n < p->open.n && p->open.at[p->open.n - 1 - n].close != '}') n++;
   return n;
 }
 
-void shard_open_drop(Parse *p) { p->open.n -= shard_open_depth(p); }
+/* forgets ( and [ that are still open in this block */
+static void shard_open_drop(Parse *p) { p->open.n -= shard_open_depth(p); }
 
 static OpenKind square_kind(const Parse *p, int last) {
   bool settings = p->settings && p->braces;

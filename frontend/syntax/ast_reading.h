@@ -65,9 +65,7 @@ void shard_lexer_close(Parse *p);
 /* ---- ast_parse.c: brackets and recovery ---- */
 void shard_open_push(Parse *p, char open, int last);
 void shard_open_pop(Parse *p, char close);
-void shard_open_drop(Parse *p);            /* forgets ( and [ that are still open in this block */
-uint32_t shard_open_depth(const Parse *p); /* open ( and [ of this block */
-bool shard_line_ends(const Parse *p);      /* does a newline at this point end the statement? */
+bool shard_line_ends(const Parse *p); /* does a newline at this point end the statement? */
 void shard_start_skipping(Parse *p, int found);
 void shard_at_cursor(Parse *p, const char *const *expected, int n);
 

@@ -153,7 +153,8 @@ static bool add_messages(StepTime *step_time, const Module *m, const Machine *ma
   return sending.seconds > 0 || sent->bytes <= 0 || m->mesh.at[sent->axis].size == 1;
 }
 
-double move_seconds(const Machine *machine, const Moves *moves) {
+/* 0: unknown, or nothing moves */
+static double move_seconds(const Machine *machine, const Moves *moves) {
   return machine->pcie > 0
              ? (moves->down + moves->up) / machine->pcie + moves->calls * machine->copy
              : 0;

@@ -49,7 +49,6 @@ typedef struct StepTime { /* seconds, 0: not known */
    Nothing is hidden (timeline.h). */
 StepTime plan_time(const Module *m, const Machine *machine, const TrafficList *traffic,
                    const Moves *moves, const IrCount *on_host, double compute, double memory);
-double move_seconds(const Machine *machine, const Moves *moves); /* 0: unknown, or nothing moves */
 /* The part of `waited`, for which a rank with `own` work waits, that is left where ranks share
    cores: each is faster while others wait. */
 double machine_waits(const Machine *machine, double own, double waited);

@@ -109,7 +109,8 @@ static double noisy(Interp *in, double x) {
   return x * (1 + in->noise * ((double)((z ^ (z >> 31)) >> 11) * 0x1p-52 - 1));
 }
 
-double run_round(const InterpRun *run, Elem e, double x) {
+/* x as element type e can hold it */
+static double run_round(const InterpRun *run, Elem e, double x) {
   if (e == ELEM_bool) return x != 0;
   if (e == ELEM_u8) return code(run, x);
   if (e == ELEM_i32) return whole(x, INT32_MIN, INT32_MAX);

@@ -69,7 +69,6 @@ Tensor *run_out(const InterpRun *run, uint32_t i); /* zero at first */
 bool interp_in_field(const Interp *in, Elem e);
 bool run_in_field(const InterpRun *run, Elem e);
 double run_constant(const InterpRun *run, Elem e, double x); /* a real number as the type has it */
-double run_round(const InterpRun *run, Elem e, double x);    /* x as element type e can hold it */
 void run_put(const InterpRun *run, Tensor *tensor, int64_t i, double x); /* rounded */
 
 /* Walking a space of dims: `index` counts through it, the last axis fastest. Steps say how far one

@@ -43,8 +43,6 @@ bool gpu_need_lanes(GpuCut *cut, int64_t lanes, const Nest *n, uint32_t nroots,
    align; for scans also from whether there is a workspace. No value is trusted. */
 GpuPlan gpu_plan(const Module *m, const Fn *k);
 
-int64_t gpu_registers(int64_t threads); /* that a thread of a CTA of that many threads may have */
-
 /* A kernel of family row or column: its iteration space, and the ops evaluated in it. */
 typedef struct GpuRows {
   Reductions r;

@@ -10,7 +10,8 @@
 enum { PIECE = 16, MOST_WARPS = 16, MOST_STAGES = 8, MOST_SPLITS = 1024 };
 enum { REGISTER_FILE = 65536, MOST_REGISTERS = 255 };
 
-int64_t gpu_registers(int64_t threads) {
+/* that a thread of a CTA of that many threads may have */
+static int64_t gpu_registers(int64_t threads) {
   return min_i64(REGISTER_FILE / threads / 8 * 8, MOST_REGISTERS);
 }
 

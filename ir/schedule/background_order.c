@@ -27,7 +27,8 @@ static unsigned reads(const Module *m, BackgroundOp op) {
   return op == BACKGROUND_take && !module_on_gpu(m) ? STAGED : rows[op].reads;
 }
 
-bool background_meets(const Module *m, BackgroundOp op, BackgroundOp other) {
+/* Must it wait for the other: do both touch a byte, one of them writing, on different streams? */
+static bool background_meets(const Module *m, BackgroundOp op, BackgroundOp other) {
   return strcmp(rows[op].stream, rows[other].stream) &&
          ((reads(m, op) & rows[other].writes) || (rows[op].writes & reads(m, other)));
 }

@@ -7,8 +7,6 @@
 
 const char *background_name(BackgroundOp op);
 const char *background_stream(BackgroundOp op);
-/* Must it wait for the other: do both touch a byte, one of them writing, on different streams? */
-bool background_meets(const Module *m, BackgroundOp op, BackgroundOp other);
 /* The operations that the module needs, with the tokens that bytes ask for. `orders`: of the
    module. */
 void background_of(const Module *m, const StreamOrders *orders, Background *out /* BACKGROUNDS */);

@@ -20,7 +20,8 @@ bool op_can_cross(const Op *o) { return op_can_fly(o) && !attr_get(&o->attrs, AT
 
 bool op_flies(const Op *o) { return attr_get(&o->attrs, ATTR_flight) != NULL; }
 
-bool op_crosses(const Op *o) { return attr_int(&o->attrs, ATTR_flight, 0) != 0; }
+/* flies over rounds */
+static bool op_crosses(const Op *o) { return attr_int(&o->attrs, ATTR_flight, 0) != 0; }
 
 /* UINT32_MAX: it is no argument. */
 static uint32_t argument_of(const Fn *f, ValueId v) {

@@ -38,7 +38,6 @@ bool op_can_fly(const Op *o); /* it sends */
 /* .. over rounds: it needs no workspace, for which a ring has no room */
 bool op_can_cross(const Op *o);
 bool op_flies(const Op *o);
-bool op_crosses(const Op *o); /* flies over rounds */
 /* The op of a chain after which this one runs and whose result it sends on; NULL: none. */
 const Op *flight_before(const Fn *f, const Op *o);
 const Op *flight_behind(const Fn *f, const Op *o);

@@ -8,7 +8,6 @@
 typedef const char *Str;
 typedef struct Interner Interner;
 
-Interner *interner_new(Arena *arena);
 Str intern(Interner *in, const char *text);
 Str intern_n(Interner *in, const char *text, size_t n);
 Str intern_printf(Interner *in, const char *format, ...) __attribute__((format(printf, 2, 3)));

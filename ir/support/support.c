@@ -178,7 +178,7 @@ static uint32_t hash_text(const char *s, size_t n) {
   return h;
 }
 
-Interner *interner_new(Arena *arena) {
+static Interner *interner_new(Arena *arena) {
   Interner *in = ARENA_NEW(arena, Interner);
   in->arena = arena, in->cap = 256, in->slot = ARENA_ARRAY(arena, Str, in->cap);
   return in;

@@ -3,7 +3,7 @@
 #include "matrix_part.h"
 #include "ir/made.h"
 
-bool type_has_matrix(const Type *type) {
+static bool type_has_matrix(const Type *type) {
   for (int i = 0; i < type->rank; i++)
     if (made_rest(type->axis[i].dim, MADE_MATRIX)) return true;
   return false;

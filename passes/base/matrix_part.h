@@ -4,7 +4,6 @@
 #define SHARDC_PASSES_MATRIX_PART_H
 #include "ir/ir.h"
 
-bool type_has_matrix(const Type *type);
 bool op_on_matrices(const Fn *f, const Op *o); /* has an operand or result such dims? */
 /* The value that the part with result v reads; NO_VALUE: v is no such result. */
 ValueId matrix_part_reads(const Fn *f, ValueId v);

@@ -37,7 +37,7 @@ void dims_drop(DimSet *dims, Str dim) {
 }
 
 /* In the order of the type, so that equal sets are equal lists. */
-DimSet dims_of(const DimSet *s, const Type *t) {
+static DimSet dims_of(const DimSet *s, const Type *t) {
   DimSet r = {0};
   for (int i = 0; i < t->rank; i++)
     if (dims_hold(s, t->axis[i].dim)) dims_put(&r, t->axis[i].dim);

@@ -54,8 +54,7 @@ typedef struct DecodeFrame {
 bool dims_hold(const DimSet *s, Str dim);
 void dims_put(DimSet *s, Str dim);
 void dims_drop(DimSet *s, Str dim);
-DimSet dims_of(const DimSet *s, const Type *t); /* those that t has */
-Type dims_cut(Type t, const DimSet *s);         /* t with size 1 for them */
+Type dims_cut(Type t, const DimSet *s); /* t with size 1 for them */
 
 ValueId decode_fail(DecodeFrame *f, const Op *o, const char *why);
 ValueId decode_get(DecodeFrame *f, ValueId v, DimSet n); /* NO_VALUE if it cannot be done */

@@ -110,7 +110,9 @@ static bool end_start(Module *m, Open *open, const Event *event) {
   return true;
 }
 
-bool prove_bytes(Module *m, const EventList *list) {
+/* Every message that starts is waited for, once, and until then no op touches the bytes that it
+   receives or writes the bytes that it sends. False: a diagnostic names the op (E1112). */
+static bool prove_bytes(Module *m, const EventList *list) {
   Open open = {0};
   for (uint32_t i = 0; i < list->at.n; i++) {
     const Event *event = &list->at.at[i];

@@ -16,9 +16,6 @@ typedef struct RankClass { /* ranks that run one program */
   SendOrder sends;   /* where they wait for their receives */
 } RankClass;
 
-/* Every message that starts is waited for, once, and until then no op touches the bytes that it
-   receives or writes the bytes that it sends. False: a diagnostic names the op (E1112). */
-bool prove_bytes(Module *m, const EventList *list);
 /* Operations of different streams that touch a common byte are ordered by tokens. False: a
    diagnostic names the two (E1112). */
 bool prove_streams(Module *m);

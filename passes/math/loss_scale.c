@@ -23,7 +23,7 @@
 #include <math.h>
 #include <string.h>
 
-bool loss_scale_is_on(const Module *m) {
+static bool loss_scale_is_on(const Module *m) {
   return !strcmp(plan_precision(m), "f16") && train_optimizer(m);
 }
 

@@ -3,8 +3,6 @@
 #define SHARDC_LOSS_SCALE_H
 #include "passes/base/rebuild.h"
 
-bool loss_scale_is_on(const Module *m);
-
 /* The first gradient of backward: 1, or the scale of this step, f32[]. */
 ValueId loss_scale_seed(Module *m, Fn *f, Elem e, Loc loc);
 

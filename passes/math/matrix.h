@@ -13,6 +13,4 @@ typedef struct UpdateMatrix {
 
 /* From the products of entry `eval` that read the parameter. False: E0602 was given. */
 bool matrix_of(Module *m, const Global *global, int line, UpdateMatrix *to);
-/* The matrices of x, a value of the parameter's dims, with all singular values near 1. */
-ValueId matrix_orthogonal(Update *u, const UpdateMatrix *matrix, ValueId x, double factor);
 #endif

@@ -87,7 +87,8 @@ static ValueId iterate(Iteration *it, ValueId x) {
   return ir_unary(u->m, u->f, OP_wide, x, u->loc);
 }
 
-ValueId matrix_orthogonal(Update *u, const UpdateMatrix *matrix, ValueId x, double factor) {
+/* The matrices of x, a value of the parameter's dims, with all singular values near 1. */
+static ValueId matrix_orthogonal(Update *u, const UpdateMatrix *matrix, ValueId x, double factor) {
   Iteration it = {.u = u};
   bool in_near = matrix->fan_in <= matrix->fan_out;
   const Str *near = in_near ? matrix->in : matrix->out, *far = in_near ? matrix->out : matrix->in;

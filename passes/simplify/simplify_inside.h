@@ -12,7 +12,6 @@ typedef struct Simplify {
 /* A value that equals result 0 of op `o` (operands already mapped to s->to), or NO_VALUE. Groups
    and attributes are o's; its result type is `t`. */
 ValueId simplify_rule(Simplify *simplify, const Op *o, const Type *t);
-bool simplify_is_const(const Fn *f, ValueId v, double *value);
 
 /* Shrinks the signatures of all loops in f; NULL if there was nothing to do (simplify_loops.c). */
 Fn *simplify_loops(Module *m, const Fn *f);

@@ -9,7 +9,7 @@
 
 typedef ValueId Rule(Simplify *s, const Op *o, const Type *t);
 
-bool simplify_is_const(const Fn *f, ValueId v, double *value) {
+static bool simplify_is_const(const Fn *f, ValueId v, double *value) {
   const Op *def = value_def(f, v);
   if (!def || def->code != OP_const) return false;
   *value = attr_float(&def->attrs, ATTR_value, 0);

@@ -121,7 +121,8 @@ Piece rt_piece_whole(const rt_program *program, const rt_tensor *tensor) {
   return piece;
 }
 
-bool rt_is_padded(const rt_tensor *tensor) {
+/* some dims are longer than they seem */
+static bool rt_is_padded(const rt_tensor *tensor) {
   for (int i = 0; i < tensor->rank; i++)
     if (tensor->logical[i]) return true;
   return false;

@@ -33,7 +33,6 @@ bool rt_piece_apart(const Piece *a, const Piece *b); /* have they no element in 
 void rt_piece_copy(int from_elem, const void *from, const Piece *source, int to_elem, void *to,
                    const Piece *target);
 
-bool rt_is_padded(const rt_tensor *t); /* some dims are longer than they seem */
 bool rt_is_placed(const rt_tensor *t); /* what a rank holds is not the logical tensor */
 int64_t rt_whole_size(const rt_program *p, const rt_tensor *t, int dim);
 int64_t rt_whole_count(const rt_program *p, const rt_tensor *t);

@@ -14,7 +14,8 @@
 
 /* ---- loading ---- */
 
-bool rt_nccl_load(NcclApi *api, Fault *f) {
+/* $SHARDC_LIBNCCL, or where the linker finds it */
+static bool rt_nccl_load(NcclApi *api, Fault *f) {
   const char *given = getenv("SHARDC_LIBNCCL"), *path = given && *given ? given : "libnccl.so.2";
   *api = (NcclApi){.library = dlopen(path, RTLD_NOW | RTLD_GLOBAL)};
   if (!api->library) {

@@ -25,8 +25,6 @@ typedef struct NcclApi {
 #undef NCCL
 } NcclApi;
 
-bool rt_nccl_load(NcclApi *api, Fault *f); /* $SHARDC_LIBNCCL, or where the linker finds it */
-
 typedef struct Nccl {
   NcclApi api;
   const CudaApi *cuda;
