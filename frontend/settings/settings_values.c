@@ -83,6 +83,12 @@ static bool other_number(const char *a, const char *b) {
   return a && b && strtol(a, NULL, 10) != strtol(b, NULL, 10);
 }
 
+/* `mesh` takes axes, or a word. */
+static bool takes_names(const Check *check, const char *choices) {
+  const SettingRow *line = strchr(choices, '.') ? NULL : setting_find_line(check, choices);
+  return line && line->flags & SETTING_KEYS;
+}
+
 static Meant meant_choice(const Check *check, const AstValue *value, const char *choices,
                           const SettingWords *words) {
   bool option = strchr(choices, '.');
@@ -94,17 +100,27 @@ static Meant meant_choice(const Check *check, const AstValue *value, const char 
   const char *name = foreign_name(wrong, words->at, words->n);
   const char *near = name ? name : diag_spelt(wrong, words->at, words->n);
   if (near && other_number(wrong, near)) near = NULL;
+  if (!near && takes_names(check, choices))
+    return (Meant){.text = arena_printf(check->c->arena, "with a number: `%s = 2`", wrong)};
   if (!near && words->n == 1) near = words->at[0];
   return (Meant){.word = near};
+}
+
+static const char *choices_text(const Check *check, const char *choices,
+                                const SettingWords *words) {
+  const char *text = words->n == 1 ? arena_printf(check->c->arena, "`%s`", words->at[0])
+                                   : arena_printf(check->c->arena, "one of %s",
+                                                  setting_words_text(check, words, ", ", 12));
+  return takes_names(check, choices)
+             ? arena_printf(check->c->arena, "names with numbers, or %s", text)
+             : text;
 }
 
 static void wrong_choice(const Check *check, const char *what, const AstValue *value,
                          const char *choices) {
   SettingWords words = setting_words_of(check, ROW_CHOICE, choices, NULL);
   Meant meant = meant_choice(check, value, choices, &words);
-  Report *r = setting_wrong_value(
-      check, what, value,
-      arena_printf(check->c->arena, "one of %s", setting_words_text(check, &words, ", ", 12)));
+  Report *r = setting_wrong_value(check, what, value, choices_text(check, choices, &words));
   if (meant.text) diag_help(r, "%s", meant.text);
   if (meant.word) diag_help(r, "write `%s`", meant.word);
   setting_edit_near(r, value->span, meant.word);
@@ -121,7 +137,7 @@ static bool in_f32(const AstNumber *number) {
 }
 
 /* Passes multiply such numbers; the verifier has the same limits (check_settings). */
-static const double MOST_COUNT = 1e15, MOST_BYTES = 1e18;
+static const double MOST_COUNT = 1e15, MOST_BYTES = 1e18, MOST_SECONDS = 1e10; /* 317 years */
 
 static bool number_fits(SettingType type, const AstNumber *number) {
   switch (type) {
@@ -149,7 +165,8 @@ static bool number_fits(SettingType type, const AstNumber *number) {
            (number->unit == UNIT_BYTES && number_fits(TYPE_BYTES, number));
   case TYPE_RATE: return number->unit == UNIT_BYTES_PER_SECOND && number->value > 0;
   case TYPE_FLOPS: return number->unit == UNIT_FLOPS && number->value > 0;
-  case TYPE_SECONDS: return number->unit == UNIT_SECONDS && number->value >= 0;
+  case TYPE_SECONDS:
+    return number->unit == UNIT_SECONDS && number->value >= 0 && number->value <= MOST_SECONDS;
   default: return false;
   }
 }
@@ -227,6 +244,8 @@ static void help_value(const Check *check, SettingType type, const AstValue *val
     diag_help(r, "10^15 at most");
   if (type == TYPE_BYTES && value->kind == VALUE_NUMBER && value->number.value >= MOST_BYTES)
     diag_help(r, "less than 10^18 bytes");
+  if (type == TYPE_SECONDS && value->kind == VALUE_NUMBER && value->number.value > MOST_SECONDS)
+    diag_help(r, "10^10 s at most");
   if (type == TYPE_RATE && value->kind == VALUE_NUMBER && value->number.value <= 0)
     diag_help(r, "more than 0, or leave it out: then no time is told");
   const char *said = with ? NULL : said_of_value(type, value);
