@@ -207,7 +207,8 @@ static void check_names(World *w, const Eval *e) {
                                          "onebit.renewed",
                                          "onebit.momentum",
                                          "onebit.momentum.scale",
-                                         "ema.begun"};
+                                         "ema.begun",
+                                         "schedule_free.weights"};
   Interner *names = w->ctx->names;
   Taken taken = {0};
   for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++)

@@ -220,6 +220,7 @@ void check_data(Eval *e, const Choice *choice) {
   check_nesterov(e, train);
   check_delay(e, train);
   check_states(e, train);
+  check_averages(e, train);
   check_groups(e, choice, train);
   if (train)
     warn_never(e, train), warn_eval(e, train), warn_async(e, train), refuse_no_time(e, train);

@@ -21,6 +21,7 @@ void write_task(Module *m, Eval *e, const AstValue *task);
 void check_data(Eval *e, const Choice *choice);      /* E0604 */
 void check_weights(Eval *e, const AstItem *weights); /* E0502, E0503 */
 void check_states(Eval *e, const AstItem *train);    /* E0602, W0503 (sema_states.c) */
+void check_averages(Eval *e, const AstItem *train);  /* E0602 (sema_average.c) */
 void check_nesterov(Eval *e, const AstItem *train);  /* E0602 */
 /* E0602, E0606, E0709, E0901: the lines `optim .. of` (sema_groups.c) */
 void check_groups(Eval *e, const Choice *choice, const AstItem *train);

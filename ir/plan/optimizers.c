@@ -9,11 +9,13 @@
 static const OptimizerRow rows[] = {
 #define FREEZES OPTIMIZER_FREEZES
 #define MATRICES OPTIMIZER_MATRICES
+#define AVERAGES OPTIMIZER_AVERAGES
 #define OPTIMIZER(name, states, flags) {#name, states, flags},
 #include "optimizers.def"
 #undef OPTIMIZER
 #undef FREEZES
 #undef MATRICES
+#undef AVERAGES
 };
 
 const OptimizerRow *optimizer_row(const char *name) {

@@ -3,7 +3,7 @@
 #define SHARDC_IR_OPTIMIZERS_H
 #include "ir/ir.h"
 
-enum { OPTIMIZER_FREEZES = 1, OPTIMIZER_MATRICES = 2 };
+enum { OPTIMIZER_FREEZES = 1, OPTIMIZER_MATRICES = 2, OPTIMIZER_AVERAGES = 4 };
 
 typedef struct OptimizerRow {
   const char *name, *states;

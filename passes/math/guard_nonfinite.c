@@ -25,7 +25,7 @@ void guard_output(Module *m, Fn *f, const char *name, ValueId v) {
 }
 
 /* Stacked dims come first, one for every * of the path. */
-static int stacked_dims(const Global *global) {
+int guard_stack_dims(const Global *global) {
   int n = 0;
   for (const char *c = global->name; *c; c++) n += *c == '*';
   return n;
@@ -34,7 +34,7 @@ static int stacked_dims(const Global *global) {
 ValueId guard_squares(Module *m, Fn *f, const Global *global, ValueId d) {
   must(type_same_dims(value_type(f, d), &global->type), "the gradient of @%s has other dims",
        global->name);
-  int stacked = stacked_dims(global), n = global->type.rank - stacked;
+  int stacked = guard_stack_dims(global), n = global->type.rank - stacked;
   Str dims[MAX_RANK];
   for (int i = 0; i < n; i++) dims[i] = global->type.axis[stacked + i].dim;
   ValueId square = ir_binary(m, f, OP_mul, d, d, global->loc);

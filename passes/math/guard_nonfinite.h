@@ -5,6 +5,7 @@
 
 extern const char guard_prefix[]; /* of the outputs norm2.of.NAME */
 
+int guard_stack_dims(const Global *global); /* its first dims, which number the rounds of a stack */
 /* sum d^2 over the dims of one round of a parameter: a number, or one per round of its stack. */
 ValueId guard_squares(Module *m, Fn *f, const Global *global, ValueId d);
 

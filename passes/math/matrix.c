@@ -72,12 +72,22 @@ static bool refuse(Module *m, const MatrixReaders *reading, int line) {
   return false;
 }
 
-bool matrix_of(Module *m, const Global *global, int line, UpdateMatrix *to) {
+static MatrixReaders find_readers(Module *m, const Global *global, UpdateMatrix *to) {
   const Fn *f = entry_of(m, "eval");
   MatrixReaders reading = {.global = global};
   *to = (UpdateMatrix){0};
   for (uint32_t i = 0; f && i < f->ops.n; i++)
     if (f->ops.at[i].code == OP_load && f->ops.at[i].global == global)
       read_uses(&reading, f, f->ops.at[i].out, to);
+  return reading;
+}
+
+bool matrix_find(Module *m, const Global *global, UpdateMatrix *to) {
+  MatrixReaders reading = find_readers(m, global, to);
+  return reading.dot && !reading.other;
+}
+
+bool matrix_of(Module *m, const Global *global, int line, UpdateMatrix *to) {
+  MatrixReaders reading = find_readers(m, global, to);
   return (reading.dot && !reading.other) || refuse(m, &reading, line);
 }

@@ -11,6 +11,8 @@ typedef struct UpdateMatrix {
   int64_t fan_in, fan_out;
 } UpdateMatrix;
 
+/* Is it read by products alone, and which matrix is it to them? */
+bool matrix_find(Module *m, const Global *global, UpdateMatrix *to);
 /* From the products of entry `eval` that read the parameter. False: E0602 was given. */
 bool matrix_of(Module *m, const Global *global, int line, UpdateMatrix *to);
 #endif

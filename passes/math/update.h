@@ -25,7 +25,8 @@ typedef struct Update {
   Elem states; /* of moments, between steps */
   /* AdamW: f32[], made once */
   ValueId shrink, rate, root; /* 1 - lr decay; lr / (1 - beta1^t); sqrt(1 - beta2^t) */
-  ValueId fresh;              /* LAMB: 1 - beta1^t, and rate is lr */
+  ValueId fresh;              /* LAMB: 1 - beta1^t, and rate is lr; others: of their rule */
+  ValueId share;              /* schedule-free: of this step in the average */
   /* weights of the old and the new second moment, f32[]; NO_VALUE: beta2, 1 - beta2 */
   ValueId stays, comes;
 } Update;

@@ -98,6 +98,53 @@ void update_lion(Update *u, Global *global, ValueId w, ValueId d) {
   put(u, global, w);
 }
 
+/* ---- schedule-free AdamW ("The Road Less Scheduled", A. Defazio et al.) ---- */
+#define WEIGHTS "schedule_free.weights" /* a state: the sum of the weights of all steps */
+
+static ValueId loaded_weights(Update *u, Global *weights) {
+  EACH_OP (u->f, o)
+    if (o->code == OP_load && o->global == weights) return o->out;
+  return NO_VALUE;
+}
+
+/* A step weighs factor^2, so that those of a warm-up count less; all lines have one factor. */
+void update_schedule_free_begin(Update *u) {
+  RateSchedule *schedule = &u->s;
+  Global *weights = update_state(u->m, WEIGHTS, type_scalar(ELEM_f32));
+  ValueId before = loaded_weights(u, weights);
+  ValueId b2 = schedule_power(schedule, u->betas[1], u->count);
+  ValueId weight = to_f32(u, schedule_binary(schedule, OP_mul, u->factor, u->factor));
+  bool first_line = before == NO_VALUE;
+  if (first_line) before = ir_load(u->m, u->f, weights, u->loc);
+  ValueId all = bin(u, OP_add, before, weight);
+  u->share = bin(u, OP_div, weight, bin(u, OP_max, all, num(u, 1e-30)));
+  u->fresh = to_f32(u, bin(u, OP_le, before, num(u, 0)));
+  u->rate = to_f32(u, u->lr);
+  u->root = to_f32(u, ir_unary(u->m, u->f, OP_sqrt,
+                               schedule_binary(schedule, OP_sub, schedule_number(schedule, 1), b2),
+                               u->loc));
+  if (first_line) put(u, weights, all);
+}
+
+/* v = beta2 v + (1 - beta2) d^2; z = z - lr (d / (sqrt(v) / root + eps) + decay w);
+   x = x + share (z - x); w = x + (1 - beta1)(z - x). z begins as w; x is state `ema` */
+void update_schedule_free(Update *u, Global *global, ValueId w, ValueId d) {
+  Global *gz = state(u, global, "z"), *gx = state(u, global, "ema"), *gv = state(u, global, "v");
+  ValueId z = ir_load(u->m, u->f, gz, u->loc), x = ir_load(u->m, u->f, gx, u->loc);
+  ValueId v = ir_load(u->m, u->f, gv, u->loc);
+  v = bin(u, OP_add, times(u, v, u->betas[1]), bin(u, OP_mul, times(u, d, 1 - u->betas[1]), d));
+  ValueId root = bin(u, OP_div, ir_unary(u->m, u->f, OP_sqrt, v, u->loc), u->root);
+  d = bin(u, OP_div, d, bin(u, OP_add, root, num(u, u->eps)));
+  if (global->decay && u->decay != 0) d = bin(u, OP_add, d, times(u, w, u->decay));
+  z = bin(u, OP_add, z, bin(u, OP_mul, w, u->fresh));
+  z = bin(u, OP_sub, z, bin(u, OP_mul, d, u->rate));
+  x = bin(u, OP_add, x, bin(u, OP_mul, bin(u, OP_sub, z, x), u->share));
+  put(u, gz, z);
+  put(u, gx, x);
+  put(u, gv, v);
+  put(u, global, bin(u, OP_add, x, times(u, bin(u, OP_sub, z, x), 1 - u->betas[0])));
+}
+
 /* ---- SGD ---- */
 void update_sgd_begin(Update *u) { u->rate = to_f32(u, u->lr); }
 

@@ -322,9 +322,8 @@ static void wrong_settings(void **state) {
       "t.shard:2:9: error[E0602]: `batch` wants a whole number of at least 1, found `0.5`\n"
       "t.shard:3:9: error[E0602]: `steps` wants a whole number of at least 1, found `10ms`\n"
       "t.shard:4:3: error[E0602]: `clip` wants a number above 0\n"
-      "t.shard:5:9: error[E0602]: `optim` wants one of adamw, sgd, lamb, lion, muon, onebit_adam, "
-      "found "
-      "`adamx`\n"
+      "t.shard:5:9: error[E0602]: `optim` wants one of adamw, sgd, lamb, lion, muon, "
+      "schedule_free, adafactor, onebit_adam, found `adamx`\n"
       "t.shard:7:9: error[E0606]: machine block `m` has no `node`\n");
 }
 
