@@ -8,10 +8,13 @@
 static void say_equal(const EqualRun *run) {
   Sheet *sheet = sheet_new(run->o->c->arena);
   sheet_put(sheet, "{schema}", as_count(1));
-  sheet_say(sheet, "equal: {ranks} rank{}, {classes} program{}; {steps} steps and an evaluation\n",
+  sheet_say(sheet, "equal: {ranks} rank{}, {classes} program{}; {steps} steps\n",
             as_count((double)run->ranks), as_text(run->ranks > 1 ? "s" : ""),
             as_count(run->classes), as_text(run->classes > 1 ? "s" : ""),
             as_count((double)run->steps));
+  sheet_say(sheet, "  entries: {entries}\n", as_text(run->report.compared));
+  sheet_say_if(sheet, *run->report.left, "  not compared: {not_compared}\n",
+               as_text(run->report.left));
   sheet_say_if(sheet, *run->sizes, "  at the sizes {sizes}\n", as_text(run->sizes));
   sheet_say(sheet, "  two runs over a field of 2^51 numbers\n");
   sheet_show(sheet, run->o->value[OPT_JSON] != NULL);

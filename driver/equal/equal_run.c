@@ -15,6 +15,7 @@
 #include "ir/plan/module_settings.h"
 #include "ir/shape/placement.h"
 #include "ir/support/num.h"
+#include "ir/word_patterns.h"
 #include "passes/pass.h"
 #include "passes/simplify/simplify.h"
 #include <fcntl.h>
@@ -73,6 +74,8 @@ static bool compare_after(EqualRun *run, const char *pass, bool early) {
   run->report.why = kept_text(run, run->report.why);
   run->report.global = kept_text(run, run->report.global);
   run->report.entry = kept_text(run, run->report.entry);
+  run->report.compared = kept_text(run, run->report.compared);
+  run->report.left = kept_text(run, run->report.left);
   ctx_free(model.c), ctx_free(ranks.c);
   return equal;
 }
@@ -197,11 +200,28 @@ bool equal_try(EqualRun *run, const Cli *o, bool strict, double seconds, Exit *e
 
 /* ---- of every compile ---- */
 
-static const char *equal_words(const EqualRun *run, Arena *arena, int64_t ranks) {
-  const char *of = ranks == run->ranks ? "" : arena_printf(arena, " of %lld", (long long)ranks);
-  return arena_printf(arena, "%lld%s rank%s, %u program%s, %u entries; two runs over 2^51 numbers",
+/* Entries of the module that were not compared: small sizes may have other ones, as where `decode`
+   needs as many places as positions. */
+static const char *left_entries(const EqualRun *run, const Module *m, Arena *arena) {
+  const char *left = run->report.left;
+  for (uint32_t i = 0; i < m->fns.n; i++) {
+    const char *name = m->fns.at[i]->name;
+    if (m->fns.at[i]->kind == FN_ENTRY && !text_lists(run->report.compared, name) &&
+        !text_lists(left, name))
+      left = arena_printf(arena, "%s%s%s", left, *left ? ", " : "", name);
+  }
+  return left;
+}
+
+static const char *equal_words(const EqualRun *run, Arena *arena, const Module *m) {
+  long long ranks = (long long)mesh_ranks(m);
+  const char *of = ranks == run->ranks ? "" : arena_printf(arena, " of %lld", ranks),
+             *left = left_entries(run, m, arena);
+  if (*left) left = arena_printf(arena, " (not %s)", left);
+  return arena_printf(arena,
+                      "%lld%s rank%s, %u program%s, %u entries%s; two runs over 2^51 numbers",
                       (long long)run->ranks, of, ranks > 1 ? "s" : "", run->classes,
-                      run->classes > 1 ? "s" : "", run->report.entries);
+                      run->classes > 1 ? "s" : "", run->report.entries, left);
 }
 
 /* False: said. 0: off. */
@@ -238,7 +258,7 @@ static Exit show(const Cli *o, const Module *m, double seconds, int report, cons
         arena_printf(o->c->arena, "not shown: no small sizes meet the rules of the passes (%s)",
                      diag_first_code(run.o->c->diag));
   else if (run.report.spent) *words = arena_printf(o->c->arena, "not shown within %g s", seconds);
-  else *words = equal_words(&run, o->c->arena, mesh_ranks(m));
+  else *words = equal_words(&run, o->c->arena, m);
   return EXIT_FINE;
 }
 

@@ -1,20 +1,15 @@
 /* Exact equality of the programs of all ranks with the model: see equal.h. */
 #include "equal.h"
+#include "equal_decode.h"
+#include "equal_side.h"
 #include "field.h"
 #include "ir/made.h"
 #include "ir/phases.h"
 #include "ir/support/num.h"
 #include "ir/plan/layer_range.h"
 #include "ir/plan/module_settings.h"
-#include "interp_ranks.h"
 #include <math.h>
 #include <stdint.h>
-
-typedef struct Runner { /* one side */
-  const EqualSide *side;
-  Interp *whole; /* or */
-  Ranks *ranks;
-} Runner;
 
 typedef struct Equal {
   const EqualTask *task;
@@ -23,73 +18,16 @@ typedef struct Equal {
   Runner model, ranks;
   const char *entry; /* that ran last */
   bool infinite;     /* in a step that is left out: its outputs are nonsense */
+  StrList compared;  /* entries of the ranks */
 } Equal;
 
 static bool differs(Equal *equal, Str global, int64_t element, const char *why) {
-  *equal->report = (EqualReport){why, global, equal->entry, element, 0, why == interp_spent};
+  *equal->report = (EqualReport){.why = why,
+                                 .global = global,
+                                 .entry = equal->entry,
+                                 .element = element,
+                                 .spent = why == interp_spent};
   return false;
-}
-
-/* ---- one side ---- */
-
-static Runner runner_of(const EqualSide *side, InterpWork *work) {
-  Module *m = side->programs[0];
-  Runner runner = {.side = side};
-  if (side->whole) {
-    runner.whole = interp_new(m, m->arena);
-    interp_set_field(runner.whole, true), interp_set_work(runner.whole, work);
-    return runner;
-  }
-  runner.ranks = ranks_new_classes(side->programs, side->n, m->arena);
-  ranks_set_field(runner.ranks, true), ranks_set_early(runner.ranks, side->early);
-  ranks_set_work(runner.ranks, work);
-  return runner;
-}
-
-/* The programs of other classes may not have it. */
-static bool runner_has(const Runner *runner, Str name) {
-  const Module *m = runner->side->programs[0];
-  for (uint32_t i = 0; i < m->globals.n; i++)
-    if (!strcmp(m->globals.at[i]->name, name)) return true;
-  return false;
-}
-
-static void runner_set(const Runner *runner, Str name, const double *data) {
-  if (!runner_has(runner, name)) return;
-  if (runner->whole) interp_set(runner->whole, name, data);
-  else ranks_set(runner->ranks, name, data);
-}
-
-static void runner_set_all(const Runner *runner, Str name, double value) {
-  if (!runner_has(runner, name)) return;
-  if (runner->whole) interp_set_all(runner->whole, name, value);
-  else ranks_set_all(runner->ranks, name, value);
-}
-
-static void runner_set_infinite(const Runner *runner, bool on, double which) {
-  if (runner->whole) interp_set_infinite(runner->whole, on, which);
-  else ranks_set_infinite(runner->ranks, on, which);
-}
-
-static const Tensor *runner_get(const Runner *runner, Str name) {
-  return runner->whole ? interp_get(runner->whole, name) : ranks_get(runner->ranks, name);
-}
-
-static const char *runner_error(const Runner *runner) {
-  const char *error = runner->whole ? interp_error(runner->whole) : ranks_error(runner->ranks);
-  return error ? error : "no rank has it";
-}
-
-static bool has_entry(const Runner *runner, const char *name) {
-  const Module *m = runner->side->programs[0];
-  for (uint32_t i = 0; i < m->fns.n; i++)
-    if (m->fns.at[i]->kind == FN_ENTRY && !strcmp(m->fns.at[i]->name, name)) return true;
-  return false;
-}
-
-static bool runner_run(const Runner *runner, const char *entry) {
-  if (runner->whole) return interp_run(runner->whole, entry);
-  return (runner->side->placed ? ranks_run_placed : ranks_run)(runner->ranks, entry);
 }
 
 /* ---- inputs ---- */
@@ -179,6 +117,17 @@ static const char *entry_at(const Runner *runner, const char *entry, int step) {
   return begun ? later->name : entry;
 }
 
+static bool is_compared(const Equal *equal, Str entry) {
+  for (uint32_t i = 0; i < equal->compared.n; i++)
+    if (!strcmp(equal->compared.at[i], entry)) return true;
+  return false;
+}
+
+static void note_compared(Equal *equal, const char *entry) {
+  Str name = intern(equal->m->ctx->names, entry);
+  if (!is_compared(equal, name)) vec_push(equal->m->arena, equal->compared, name);
+}
+
 /* step 0: it is no step. */
 static bool run_both(Equal *equal, const char *entry, int step) {
   const Runner *side[] = {&equal->model, &equal->ranks};
@@ -186,13 +135,13 @@ static bool run_both(Equal *equal, const char *entry, int step) {
   for (int i = 0; i < 2; i++)
     if (!runner_run(side[i], entry_at(side[i], entry, step)))
       return differs(equal, NULL, 0, runner_error(side[i]));
-  equal->report->entries += step <= 1;
+  note_compared(equal, entry_at(&equal->ranks, entry, step));
   return compare_all(equal);
 }
 
 /* Where both sides have the entry. */
 static bool run_other(Equal *equal, const char *entry) {
-  bool known = has_entry(&equal->model, entry) && has_entry(&equal->ranks, entry);
+  bool known = runner_has_entry(&equal->model, entry) && runner_has_entry(&equal->ranks, entry);
   return !known || run_both(equal, entry, 0);
 }
 
@@ -202,7 +151,10 @@ static bool run_others(Equal *equal) {
                                  PHASE_thaw};
   for (size_t i = 0; i < COUNT_OF(phases); i++)
     if (!run_other(equal, phase_entry_name(phases[i]))) return false;
-  return run_other(equal, "eval") && run_other(equal, "logits");
+  if (!run_other(equal, "eval") || !run_other(equal, "logits")) return false;
+  if (!runner_has_entry(&equal->ranks, "decode")) return true;
+  note_compared(equal, "decode");
+  return decode_equal(&equal->model, &equal->ranks, equal->task->seed, equal->report);
 }
 
 /* Number i from 1 on: the first; one after the warm-up of rates, where the run has one; the last;
@@ -224,6 +176,39 @@ static bool same_sizes(Equal *equal) {
       return differs(equal, global->name, 0, "another size");
   }
   return true;
+}
+
+/* Numbers that a process makes from others when it resumes: they are made again. */
+static bool run_refresh(Equal *equal) {
+  if (!runner_has_entry(&equal->ranks, "refresh")) return true;
+  equal->entry = "refresh";
+  if (!runner_run(&equal->ranks, equal->entry))
+    return differs(equal, NULL, 0, runner_error(&equal->ranks));
+  note_compared(equal, equal->entry);
+  return compare_all(equal);
+}
+
+static bool is_constant(const Tensor *tensor) {
+  for (int64_t i = 1, n = type_count(&tensor->type); i < n; i++)
+    if (tensor->at[i] != tensor->at[0]) return false;
+  return true;
+}
+
+/* Parameters that start as a constant, gains and biases and the second factor of an adapter, hide
+   what depends on their elements: they are drawn. */
+static bool draw_constants(Equal *equal) {
+  for (uint32_t g = 0; g < equal->m->globals.n; g++) {
+    const Global *global = equal->m->globals.at[g];
+    const Tensor *tensor =
+        global->kind == GLOBAL_PARAM ? runner_get(&equal->model, global->name) : NULL;
+    if (!tensor || !is_constant(tensor) || is_flat(equal->m, global)) continue;
+    int64_t n = type_count(&tensor->type);
+    double *data = ARENA_ARRAY(equal->m->arena, double, n + 1);
+    for (int64_t i = 0; i < n; i++)
+      data[i] = field_random(drawn((uint64_t)equal->task->seed, g), (uint64_t)i);
+    runner_put(&equal->model, global->name, data), runner_put(&equal->ranks, global->name, data);
+  }
+  return run_refresh(equal);
 }
 
 /* A step in which that number does not count as finite; NAN: in which none does. */
@@ -267,18 +252,33 @@ static bool run_late(Equal *equal) {
   return true;
 }
 
-/* Numbers that a process makes from others when it resumes: they are spoiled, and made again. */
+/* They are spoiled before. */
 static bool run_derived(Equal *equal) {
   enum { SPOILED = 12345 };
-  if (!has_entry(&equal->ranks, "refresh")) return true;
+  if (!runner_has_entry(&equal->ranks, "refresh")) return true;
   for (uint32_t i = 0; i < equal->ranks.side->n; i++)
     EACH_GLOBAL (equal->ranks.side->programs[i], global)
       if (global->derived) runner_set_all(&equal->ranks, global->name, SPOILED);
-  equal->entry = "refresh";
-  if (!runner_run(&equal->ranks, equal->entry))
-    return differs(equal, NULL, 0, runner_error(&equal->ranks));
-  equal->report->entries++;
-  return compare_all(equal);
+  return run_refresh(equal);
+}
+
+/* Names of the entries of the ranks that were compared, and of those that were not. */
+static void say_entries(Equal *equal) {
+  Arena *arena = equal->m->arena;
+  EqualReport *report = equal->report;
+  const EqualSide *ranks = equal->ranks.side;
+  report->compared = report->left = "", report->entries = equal->compared.n;
+  for (uint32_t i = 0; i < equal->compared.n; i++)
+    report->compared =
+        arena_printf(arena, "%s%s%s", report->compared, i ? ", " : "", equal->compared.at[i]);
+  for (uint32_t i = 0; i < ranks->n; i++)
+    for (uint32_t f = 0; f < ranks->programs[i]->fns.n; f++) {
+      const Fn *entry = ranks->programs[i]->fns.at[f];
+      if (entry->kind != FN_ENTRY || is_compared(equal, entry->name)) continue;
+      report->left =
+          arena_printf(arena, "%s%s%s", report->left, *report->left ? ", " : "", entry->name);
+      note_compared(equal, entry->name); /* said once */
+    }
 }
 
 bool programs_equal(const EqualTask *task, EqualReport *report) {
@@ -289,6 +289,7 @@ bool programs_equal(const EqualTask *task, EqualReport *report) {
   if (!same_sizes(&equal)) return false;
   set_all(&equal, 0);
   if (!run_both(&equal, "init", 0)) return false;
+  if (task->ranks.early && !draw_constants(&equal)) return false;
   for (int i = 1; i <= (int)task->steps; i++) {
     int step = step_of(equal.m, i);
     set_all(&equal, step);
@@ -298,5 +299,7 @@ bool programs_equal(const EqualTask *task, EqualReport *report) {
   if (task->ranks.early && !run_infinite(&equal)) return false;
   if (!run_derived(&equal)) return false;
   set_all(&equal, (int)task->steps + 2);
-  return run_others(&equal);
+  if (!run_others(&equal)) return false;
+  say_entries(&equal);
+  return true;
 }

@@ -1,11 +1,10 @@
 /* Do the programs of all ranks compute what the model does? Both run in exact arithmetic (field.h)
-   with the same random parameters and inputs: `init`, some steps of training, `eval`. Losses,
+   with the same random parameters and inputs: `init`, steps of training, `eval`, samples. Losses,
    outputs and parameters must be equal, and ranks that hold the same number must agree. A program
    that is wrong passes with a chance of d / 2^51 for numbers that are polynomials of degree d of
    what is drawn; functions that are no polynomials count as random ones (field.h).
 
-   Rounding is not compared, and neither is sampling (`decode`), whose programs merge pieces of a
-   softmax: these are equal by a law of exp that random functions do not have. */
+   Rounding is not compared. */
 #ifndef SHARDC_EQUAL_H
 #define SHARDC_EQUAL_H
 #include "interp.h"
@@ -29,8 +28,9 @@ typedef struct EqualReport { /* of a difference */
   Str global;                /* NULL: no run of an entry ended */
   const char *entry;         /* after which it was seen */
   int64_t element;           /* the first that differs */
-  uint32_t entries;          /* that were compared */
-  bool spent;                /* no difference: the budget of work was spent */
+  uint32_t entries;          /* that were compared; their names, and those of all others: */
+  const char *compared, *left;
+  bool spent; /* no difference: the budget of work was spent */
 } EqualReport;
 
 /* False: see the report. */

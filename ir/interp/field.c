@@ -88,6 +88,11 @@ double field_function(uint64_t which, double x, double (*real)(double)) {
   return field_random(which, number(x));
 }
 
+/* Elements are below 2^BITS, logarithms are not. */
+double field_log(double x) { return x + (double)((uint64_t)1 << BITS); }
+double field_unlog(double log) { return log - (double)((uint64_t)1 << BITS); }
+bool field_is_log(double x) { return is_element(x) && x >= (double)((uint64_t)1 << BITS); }
+
 /* ---- the order ---- */
 
 static uint64_t rank_of(double x) { return mixed(number(x) + 0x2545F4914F6CDD1Du); }

@@ -24,7 +24,12 @@ double field_power(double a, int64_t n);
 /* A random function of x, one for each number `which`; real: its value in reals. */
 double field_function(uint64_t which, double x, double (*real)(double));
 bool field_less(double a, double b);
-double field_sign(double a); /* 0, 1 or -1: of a and -a the larger one is positive */
+/* The logarithm of an element, of a row of attention: no element, and only for exp and differences,
+   which know the law of its kind (interp_elem.c). */
+double field_log(double x);
+bool field_is_log(double x);
+double field_unlog(double log); /* x again */
+double field_sign(double a);    /* 0, 1 or -1: of a and -a the larger one is positive */
 
 /* A sum of products, reduced once at its end. */
 typedef struct FieldSum {

@@ -79,7 +79,8 @@ static double inner(const Heads *heads, const double *a, int64_t a_step, const d
   return heads->field ? field_sum(&exact) : sum;
 }
 
-/* Fills h->p with the row's probabilities; returns its lse. */
+/* Fills h->p with the row's probabilities; returns its lse. In a field no score is subtracted from
+   the others: probabilities do not depend on it, and pieces of a row then have one scale. */
 static double softmax_row(Heads *heads, int64_t row) {
   double most = -INFINITY, sum = 0;
   for (int64_t j = 0; j < heads->keys; j++) {
@@ -94,12 +95,13 @@ static double softmax_row(Heads *heads, int64_t row) {
     for (int64_t j = 0; j < heads->keys; j++) heads->p[j] = 0;
     return -INFINITY;
   }
+  if (heads->field) most = 0;
   for (int64_t j = 0; j < heads->keys; j++) {
     heads->p[j] = function(heads, OP_exp, exp, subtract(heads, heads->p[j], most));
     sum = add(heads, sum, heads->p[j]);
   }
   for (int64_t j = 0; j < heads->keys; j++) heads->p[j] = divide(heads, heads->p[j], sum);
-  return add(heads, most, function(heads, OP_log, log, sum));
+  return heads->field ? field_log(sum) : most + log(sum);
 }
 
 static void forward(InterpRun *run) {

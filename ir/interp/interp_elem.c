@@ -64,14 +64,30 @@ static double field_max(double a, double b) { return field_less(a, b) || isnan(b
 static double field_lt(double a, double b) { return field_less(a, b); }
 static double field_le(double a, double b) { return a == b || field_less(a, b); }
 
+/* exp(a - b) = exp(a) / exp(b), where a or b is the logarithm of a sum of exponentials: by this law
+   pass `decode` merges two pieces of a softmax. */
+static double field_exp(double a) {
+  return field_is_log(a) ? field_unlog(a) : field_function(OP_exp, a, exp);
+}
+static bool has_law(double a, double b) {
+  return (field_is_log(a) || field_is_log(b)) && isfinite(a) && isfinite(b);
+}
+static double field_minus(double a, double b) {
+  return has_law(a, b) ? field_log(field_div(field_exp(a), field_exp(b))) : field_sub(a, b);
+}
+static double field_most(double a, double b) {
+  if (!has_law(a, b)) return field_max(a, b);
+  return field_less(field_exp(a), field_exp(b)) ? b : a;
+}
+
 static double (*const field_unary[OP_COUNT])(double) = {
     [OP_neg] = field_neg, [OP_abs] = field_abs, [OP_sign] = field_sign, [OP_cast] = do_same,
-    [OP_copy] = do_same,  [OP_stop] = do_same,  [OP_wide] = do_same,
+    [OP_copy] = do_same,  [OP_stop] = do_same,  [OP_wide] = do_same,    [OP_exp] = field_exp,
 };
 
 static double (*const field_binary[OP_COUNT])(double, double) = {
-    [OP_add] = field_add, [OP_sub] = field_sub, [OP_mul] = field_mul, [OP_div] = field_div,
-    [OP_min] = field_min, [OP_max] = field_max, [OP_lt] = field_lt,   [OP_le] = field_le,
+    [OP_add] = field_add, [OP_sub] = field_minus, [OP_mul] = field_mul, [OP_div] = field_div,
+    [OP_min] = field_min, [OP_max] = field_most,  [OP_lt] = field_lt,   [OP_le] = field_le,
 };
 
 /* Powers of numbers, and else a function of its own for each exponent. */

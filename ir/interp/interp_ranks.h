@@ -26,6 +26,9 @@ void ranks_set_infinite(Ranks *r, bool on, double which); /* interp_set_infinite
 void ranks_set_work(Ranks *r, InterpWork *work);          /* interp_set_work */
 void ranks_set_early(Ranks *r, bool on);                  /* interp_set_early */
 void ranks_set(Ranks *r, const char *global, const double *data);
+/* The same of a parameter or state by its logical numbers, as ranks_get gives them: padding is 0,
+   and members of flat storage have theirs. */
+void ranks_put(Ranks *r, const char *global, const double *data);
 void ranks_set_all(Ranks *r, const char *global, double value);
 /* NULL: no such global, or ranks that should hold the same do not (see ranks_error). */
 const Tensor *ranks_get(Ranks *r, const char *global);

@@ -75,6 +75,15 @@ static void functions_keep_whole_images(void **state) {
   assert_true(field_less(-INFINITY, x) && field_less(x, INFINITY));
 }
 
+static void logarithms_keep_their_element(void **state) {
+  (void)state;
+  for (int i = 0; i < TRIES; i++) {
+    double x = element(i);
+    assert_true(!field_is_log(x) && field_is_log(field_log(x)) && field_unlog(field_log(x)) == x);
+  }
+  assert_true(!field_is_log(INFINITY) && !field_is_log(-INFINITY) && !field_is_log(NAN));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(laws_hold),
@@ -82,6 +91,7 @@ int main(void) {
       cmocka_unit_test(sums_are_of_their_products),
       cmocka_unit_test(constants_are_in_order),
       cmocka_unit_test(functions_keep_whole_images),
+      cmocka_unit_test(logarithms_keep_their_element),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

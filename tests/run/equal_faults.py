@@ -3,7 +3,7 @@
     python3 equal_faults.py SHARDC FAULTS [SEED [PART/PARTS [PLANS]]]
 
 Plans are those of the examples, of equal_faults.shard and of equal_experts.shard. Each is dumped after a pass from
-`localize` to `combine`, or after `prove`, at the sizes that `equal` chooses. A fault that is not noticed is compared
+`localize` to `decode`, or after `prove`, at the sizes that `equal` chooses. A fault that is not noticed is compared
 again with other seeds and more steps. If that does not show it, the value of the op is replaced by another one: where
 this is not noticed either, nothing that a run computes depends on the op (`unused`); else the fault computes the same
 value in all these runs (`same`). Refusals by the rules of messages between ranks (E1109) count as noticed, others as no
@@ -14,7 +14,7 @@ from collections import Counter
 from common import check, run
 from fault_plans import plans, sizes
 
-SHARDC, PASSES = os.path.abspath(sys.argv[1]), ('localize', 'own', 'zero', 'combine', 'prove')
+SHARDC, PASSES = os.path.abspath(sys.argv[1]), ('localize', 'own', 'zero', 'combine', 'decode', 'prove')
 OTHER = {'add': 'sub', 'sub': 'add', 'mul': 'add', 'div': 'mul', 'max': 'min', 'min': 'max', 'rmax': 'sum', 'and': 'or',
          'exp': 'tanh', 'rsqrt': 'sqrt', 'sqrt': 'rsqrt'}
 FUNCTIONS = ('body ', 'entry ', 'kernel ')
