@@ -356,6 +356,7 @@ static void put_tensor(HostWriter *writer, const Global *global, uint32_t number
   if (global->within) host_put(writer, ", .flat = &flat_%u", number);
   static const char *const stages[] = {"ALL", "FIRST", "LAST", "ENDS"};
   if (global->kind == GLOBAL_PARAM && global->frozen) host_put(writer, ", .frozen = true");
+  if (global->kind == GLOBAL_PARAM && global->ruled) host_put(writer, ", .ruled = true");
   if (global->stages) host_put(writer, ", .stages = RT_STAGES_%s", stages[global->stages]);
   host_put(writer, "},\n");
 }

@@ -61,7 +61,8 @@ static void write_params(Build *build, Eval *e) {
     Global *global =
         module_add_global(build->m, GLOBAL_PARAM, param->path, lower_type(e, ELEM_f32, &all),
                           build_loc(build, param->span));
-    global->decay = !param->nodecay, global->frozen = param->frozen;
+    global->decay = !param->nodecay && !param->ruled, global->ruled = param->ruled;
+    global->frozen = param->frozen && !param->ruled;
   }
 }
 

@@ -226,6 +226,7 @@ typedef struct Global {
   Str of;          /* inputs: the dim that an index addresses, or NULL */
   int decay;       /* parameters: weight decay applies */
   int frozen;      /* parameters: no gradient, no states */
+  int ruled;       /* parameters: no gradient, no states; a rule of its own updates it */
   Storage storage; /* place: offset in the arena of its kind */
   Placement placed;
   struct Global *within; /* a member of this flat one, made by pass zero: never loaded or stored */
@@ -235,6 +236,9 @@ typedef struct Global {
   Loc loc;
   Span span;
 } Global;
+
+/* A parameter that has a gradient. */
+static inline bool global_learns(const Global *global) { return !global->frozen && !global->ruled; }
 
 typedef struct Dim { /* every dim of the model, for readers of dumps, data binding, files */
   Str name;

@@ -10,6 +10,7 @@
 
 #define MADE_MICRO "micro'batch"   /* the dim of micro-batches in time */
 #define MADE_GRADIENT "grad.of."   /* outputs: the gradient of a parameter */
+#define MADE_NEXT "next.of."       /* outputs: the next value of a state with a rule */
 #define MADE_COORDINATE "mesh.of." /* scalars: the place of a rank on an axis */
 #define DELAY_FINE "delay.fine"    /* a state: is the waiting gradient to be applied? */
 #define MADE_GROUP "zero.of."      /* flat groups of parameters (pass zero) */

@@ -213,6 +213,7 @@ typedef struct rt_tensor { /* a global: parameter, state, input, scalar, output;
   int64_t first, layers;
   int rest;
   bool frozen; /* a parameter that no update writes */
+  bool ruled;  /* a parameter without gradient that a rule of its own updates */
 } rt_tensor;
 
 typedef enum rt_phase { /* of training: ir/phases.def */

@@ -111,7 +111,7 @@ bool bounds_open(const PlanSpace *space, const ChangeSearch *search, PlanBounds 
   out->gradients = (double)all.need.gradients;
   for (uint32_t i = 0; i < space->m->globals.n; i++) {
     const Global *global = space->m->globals.at[i];
-    if (global->kind == GLOBAL_PARAM && !global->frozen)
+    if (global->kind == GLOBAL_PARAM && global_learns(global))
       out->parameters += (double)type_count(&global->type);
   }
   bool half = !strcmp(plan_precision(space->m), "bf16") || !strcmp(plan_precision(space->m), "f16");

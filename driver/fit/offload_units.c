@@ -47,7 +47,7 @@ OffloadUnits offload_units(const Module *m) {
     if (star) path = arena_printf(m->arena, "%.*s.*", (int)(star - name), name);
     OffloadUnit *unit = star ? unit_of(m, &units, path) : &rest;
     unit->paths = add(m->arena, unit->paths, path);
-    if (!global->frozen) unit->updated = add(m->arena, unit->updated, path);
+    if (global_learns(global)) unit->updated = add(m->arena, unit->updated, path);
     if (!star || strcmp(name, global->name) != 0) continue;
     unit->layers = global->type.axis[0].size;
     if (unit->grain == 1) unit->grain = grain_of(m, global, unit->layers);

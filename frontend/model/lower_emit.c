@@ -2,6 +2,7 @@
    arguments of the loop bodies that use them, stacked parameters are passed as one slice per
    round. */
 #include "lower_emit.h"
+#include "ir/made.h"
 #include "ir/support/num.h"
 #include "build.h"
 #include "ir/mask/lookup.h"
@@ -355,15 +356,22 @@ static void order_args(Eval *e, Frame *frame) {
   for (uint32_t i = 0; i < fn->args.n; i++) fn->values.at[fn->args.at[i]].result = i;
 }
 
+/* Results after the carried value are stacked. */
 static ValueId loop_op(Eval *e, const Frame *frame) {
   Module *m = e->build->m;
-  uint32_t n = 1 + frame->captures.n + frame->stacked.n, nout = frame->has_aux ? 2 : 1, k = 0;
+  uint32_t n = 1 + frame->captures.n + frame->stacked.n, nout = frame->fn->results.n, k = 0;
   ValueId *in = ARENA_ARRAY(e->arena, ValueId, n);
   in[k++] = frame->carried;
   for (uint32_t i = 0; i < frame->captures.n; i++) in[k++] = frame->captures.at[i].outer;
   for (uint32_t i = 0; i < frame->stacked.n; i++) in[k++] = frame->stacked.at[i].outer;
   Axis axis = {frame->stack->dim, frame->trip};
-  Type out[] = {*value_type(frame->fn, frame->fn->results.at[0]), type_of(ELEM_f32, 1, &axis)};
+  Type *out = ARENA_ARRAY(e->arena, Type, nout);
+  for (uint32_t i = 0; i < nout; i++) {
+    Type t = *value_type(frame->fn, frame->fn->results.at[i]);
+    out[i] = i ? type_of(t.elem, 1, &axis) : t;
+    must(!i || t.rank < MAX_RANK, "a result of rank %d of a loop", t.rank);
+    for (int a = 0; i && a < t.rank; a++) out[i].axis[out[i].rank++] = t.axis[a];
+  }
   Op *op = fn_op(m, frame->parent->fn, OP_loop, n, in, nout, out, build_loc(e->build, frame->here));
   op->callee = frame->fn;
   op_add_group(m, op, group_dims(1, &axis.dim));
@@ -374,22 +382,35 @@ static ValueId loop_op(Eval *e, const Frame *frame) {
   return op->out;
 }
 
-Val lower_loop_end(Eval *e, const Val *carried) {
+Val lower_loop_end(Eval *e, const Val *carried, const RuleValues *rules) {
   Build *build = e->build;
   Frame *frame = build->frame;
   Val out = *carried, terms = val_tensor(VAL_FLOAT, (Dims){.n = 1, .at = {frame->stack->dim}});
   if (carried->kind == VAL_POISON) bug("a poisoned value while lowering");
   fn_result(build->m, frame->fn, emit_use(e, carried));
   if (frame->has_aux) fn_result(build->m, frame->fn, emit_use(e, &frame->aux));
+  for (uint32_t i = 0; i < rules->n; i++)
+    fn_result(build->m, frame->fn, emit_use(e, rules->at[i].val));
   order_args(e, frame);
   module_add(build->m, frame->fn);
   build->frame = frame->parent;
   ValueId id = loop_op(e, frame);
-  settle(e, &out, id);
+  settle(e, &out, id++);
+  if (frame->has_aux) settle(e, &terms, id++);
+  for (uint32_t i = 0; i < rules->n; i++)
+    settle(e, rules->at[i].val, id++), rules->at[i].val->dims = rules->at[i].dims;
   if (!frame->has_aux) return out;
-  settle(e, &terms, id + 1);
   Val sum = val_tensor(VAL_FLOAT, (Dims){0});
   lower_dims(e, &sum, OP_sum, &terms, &terms.dims);
   lower_aux(e, &sum);
   return out;
+}
+
+void lower_next(Eval *e, const Param *param, const Val *v) {
+  Module *m = e->build->m;
+  Loc loc = here(e);
+  const Global *global = module_global(m, param->path);
+  Global *out = module_add_global(m, GLOBAL_OUTPUT, name_made(m, MADE_NEXT "%s", param->path),
+                                  global->type, loc);
+  ir_store(m, e->build->frame->fn, out, emit_use(e, v), loc);
 }

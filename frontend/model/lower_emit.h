@@ -26,5 +26,7 @@ Val lower_widened(Eval *e, const Val *a, const Dims *big);
 void lower_assigned(Eval *e, Str name, const Val *v); /* a layer's value got this name */
 void lower_aux(Eval *e, const Val *v);                /* adds to the loss */
 void lower_loop_begin(Eval *e, const Stack *stack, int n, Val *args);
-Val lower_loop_end(Eval *e, const Val *carried);
+/* `rules`: values that leave the loop as stacked results, which they become. */
+Val lower_loop_end(Eval *e, const Val *carried, const RuleValues *rules);
+void lower_next(Eval *e, const Param *param, const Val *v); /* its value after the step */
 #endif

@@ -292,6 +292,7 @@ struct Param {
   Dims lead; /* dims of the stacks, outermost first */
   Val init;
   bool nodecay, frozen, f32;
+  bool ruled;              /* an `update` line gives its next value; frozen for optimizers */
   bool used;               /* by some expression that the loss, an aux or an output needs */
   bool seen;               /* by some expression */
   uint32_t uses, products; /* expressions that name it; `dot`s that read it as it is */
@@ -367,6 +368,13 @@ typedef struct KnownNumber { /* what operators compute with, by its name in conf
   Span at;
 } KnownNumber;
 
+typedef struct Rule Rule;  /* sema_rule.c */
+typedef struct RuleValue { /* what a rule reads of a loop; its dims after it */
+  Val *val;
+  Dims dims;
+} RuleValue;
+typedef VEC(RuleValue) RuleValues;
+
 typedef struct Eval {
   World *w;
   Ctx *ctx;
@@ -401,6 +409,9 @@ typedef struct Eval {
   Val factor[2];
   VEC(Str) assigned;    /* h.*.attn.q: what layers of stacks assign, when checking */
   const Instance *self; /* whose body is being walked, NULL: the model's */
+  const AstStmts *body; /* whose declarations are being read */
+  VEC(Rule *) rules;
+  const Dims *ruled; /* dims of the stacks of the state whose rule is evaluated, else NULL */
 } Eval;
 
 typedef struct Call { /* operands of a call, evaluated */
@@ -443,6 +454,7 @@ bool axes_bind(Eval *e, const AstAxes *formal, const AxisGroups *actual, Span wh
 const Dims *axis_find(const AxisMap *m, Str formal);
 
 /* sema_call.c */
+Dims dims_of_star(const Eval *e, const Val *v); /* `*` of an operand */
 /* `pipe`: what `x` is the right side of, x |> f; NULL: nothing. */
 Val eval_call(Eval *e, Env *env, const AstExpr *x, const AstExpr *pipe);
 Val call_function(Eval *e, const Decl *d, Call *c);
@@ -472,7 +484,17 @@ void watch_sizes(Eval *e, Str model);
 void adapt_param(const Eval *e, Param *param); /* when it is declared */
 void adapt_dot(Eval *e, const Call *call, Val *product);
 
+/* sema_rule.c: states and their rules */
+void rule_declare(Eval *e, Param *param); /* is it a state? */
+void rule_meet(Eval *e, const Env *env, const AstStmt *stmt);
+void rules_leave(Eval *e, Str dim, RuleValues *out); /* the rounds of a stack end */
+void rules_close(Eval *e);
+bool rule_refuses(Eval *e, Span layer);     /* a call, with a message */
+Val rule_view(const Eval *e, const Val *v); /* a parameter: as a rule sees it */
+Span rule_span(const Eval *e);              /* of the first one, if there is any */
+
 /* sema_body.c */
+void eval_names(NameMap *out, const AstExpr *x); /* all names in it */
 Val eval_body(Eval *e, Env *env, const AstStmts *body,
               Span *returned); /* assignments, return, aux */
 

@@ -99,6 +99,10 @@ static void body_statement(Eval *e, Env *env, const AstStmt *stmt) {
     if (in_layer(e)) eval_aux(e, env, stmt);
     else misplaced(e, stmt, "aux", "a layer or model");
     break;
+  case STMT_UPDATE:
+    if (in_layer(e)) rule_meet(e, env, stmt);
+    else misplaced(e, stmt, "update", "a layer or model");
+    break;
   case STMT_PARAM:
   case STMT_SUB:
   case STMT_STACK:
@@ -118,14 +122,14 @@ static void body_statement(Eval *e, Env *env, const AstStmt *stmt) {
 
 /* ---- what some statements need of those before them ---- */
 
-static void add_names(NameMap *out, const AstExpr *x) {
+void eval_names(NameMap *out, const AstExpr *x) {
   if (!x) return;
   if (x->name.text) names_put(out, 0, x->name.text, 1);
-  for (uint32_t i = 0; i < x->args.n; i++) add_names(out, x->args.at[i].value);
-  add_names(out, x->base);
-  add_names(out, x->index);
-  add_names(out, x->left);
-  add_names(out, x->right);
+  for (uint32_t i = 0; i < x->args.n; i++) eval_names(out, x->args.at[i].value);
+  eval_names(out, x->base);
+  eval_names(out, x->index);
+  eval_names(out, x->left);
+  eval_names(out, x->right);
 }
 
 static bool wanted(const NameMap *names, const AstStmt *stmt) {
@@ -144,7 +148,7 @@ static bool *needed_statements(Eval *e, const AstStmts *body, unsigned ends) {
     const AstStmt *stmt = body->at[i];
     need[i] = ends >> stmt->kind & 1 || (stmt->kind == STMT_ASSIGN && wanted(names, stmt));
     if (!need[i]) continue;
-    add_names(names, stmt->value);
+    eval_names(names, stmt->value);
     for (uint32_t k = 0; stmt->kind == STMT_OUTPUT && k < stmt->names.n; k++)
       names_put(names, 0, stmt->names.at[k].text, 1);
   }
@@ -173,7 +177,7 @@ static void after_return(Eval *e, const AstStmt *stmt, const AstStmt *next) {
 /* False: no value was returned. A body whose value is unused uses no parameter, except by its `aux`
    lines. */
 static bool walk_body(Eval *e, Env *env, const AstStmts *body, Span *returned, Val *v) {
-  unsigned ends = 1u << STMT_AUX | (e->idle ? 0 : 1u << STMT_RETURN);
+  unsigned ends = 1u << STMT_AUX | 1u << STMT_UPDATE | (e->idle ? 0 : 1u << STMT_RETURN);
   bool *need = e->mode == MODE_CHECK ? needed_statements(e, body, ends) : NULL;
   *v = val_poison();
   for (uint32_t i = 0; i < body->n; i++) {
@@ -275,6 +279,7 @@ static void model_statement(Eval *e, Env *env, const AstStmt *stmt) {
   switch (stmt->kind) {
   case STMT_ASSIGN: eval_assign(e, env, stmt); break;
   case STMT_AUX: eval_aux(e, env, stmt); break;
+  case STMT_UPDATE: rule_meet(e, env, stmt); break;
   case STMT_LOSS: set_loss(e, env, stmt); break;
   case STMT_OUTPUT: note_outputs(e, env, stmt); break;
   case STMT_RETURN: misplaced(e, stmt, "return", "a layer or function"); break;
@@ -299,19 +304,20 @@ static void warn_unused(Eval *e) {
 void eval_model(Eval *e, const AstItem *model) {
   Env env = {0};
   const AstStmts *body = &model->body;
-  e->loss = val_poison();
+  e->loss = val_poison(), e->body = body;
   for (uint32_t i = 0; i < body->n; i++)
     if (body->at[i]->kind == STMT_INPUT) declare_input(e, &env, body->at[i]);
   for (uint32_t i = 0; i < body->n; i++)
     if (declares(body->at[i])) eval_declare(e, &env, body->at[i]);
-  unsigned ends = e->mode == MODE_LOGITS ? 1u << STMT_OUTPUT
-                                         : 1u << STMT_OUTPUT | 1u << STMT_LOSS | 1u << STMT_AUX;
+  unsigned ends = 1u << STMT_OUTPUT;
+  if (e->mode != MODE_LOGITS) ends |= 1u << STMT_LOSS | 1u << STMT_AUX | 1u << STMT_UPDATE;
   bool *need = needed_statements(e, body, ends);
   for (uint32_t i = 0; i < body->n && !diag_full(e->ctx->diag); i++) {
     e->idle = !need[i];
     if (need[i] || e->mode != MODE_LOGITS) model_statement(e, &env, body->at[i]);
   }
   e->idle = false;
+  rules_close(e);
   if (e->mode == MODE_CHECK) warn_unused(e);
   if (e->has_loss || model->bad || e->mode == MODE_LOGITS || diag_full(e->ctx->diag)) return;
   Report *r =

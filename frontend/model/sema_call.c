@@ -105,12 +105,16 @@ bool eval_inside(Eval *e, const Decl *decl, Span at) {
   return false;
 }
 
+Dims dims_of_star(const Eval *e, const Val *v) {
+  return e->ruled ? dims_without(&v->dims, e->ruled) : v->dims;
+}
+
 /* `*` passed to a function means all dims of its first operand. */
-static void fill_star(Call *call) {
+static void fill_star(const Eval *e, Call *call) {
   for (int i = 0; i < call->groups.n; i++) {
     AxisGroup *group = &call->groups.at[i];
     if (group->from.n == 1 && !strcmp(group->from.at[0], "*") && call->n)
-      group->from = call->arg[0].dims;
+      group->from = dims_of_star(e, &call->arg[0]);
   }
 }
 
@@ -179,7 +183,7 @@ static void check_grad(Eval *e, const Decl *d, const Call *call, const Env *env,
 Val call_function(Eval *e, const Decl *decl, Call *call) {
   if (eval_inside(e, decl, call->name_span)) return val_poison();
   if (!decl->std) names_put(e->w->walked, 1, decl->name, 1);
-  fill_star(call);
+  fill_star(e, call);
   if (decl->item->axes && !call->axes) return explain_no_axes(e, call), val_poison();
   if (!library_needs(e, decl, call)) return val_poison();
   Env env = {.std = decl->std};

@@ -164,7 +164,7 @@ static Val name_value(Eval *e, Env *env, const AstExpr *expr) {
     return val_poison();
   }
   if (v) use_param(e, v);
-  if (v) return *v;
+  if (v) return rule_view(e, v);
   const Dims *axis = axis_find(&env->axes, n);
   if (axis) return size_number(e, axis);
   bool found;
@@ -201,7 +201,7 @@ static Val field_value(Eval *e, Env *env, const AstExpr *x) {
       return val_poison();
     }
     if (!n) use_param(e, v);
-    if (!n) return *v;
+    if (!n) return rule_view(e, v);
     if (v->sub->stack) {
       eval_error(e, "E0402", p->name.span, "`%s` is a stack: its parameters differ by round",
                  p->name.text);

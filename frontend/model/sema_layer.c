@@ -95,7 +95,7 @@ static void declare_param(Eval *e, Env *env, const AstStmt *stmt) {
   param->dims = dims, param->lead = e->lead, param->init = init, param->decl = stmt,
   param->span = reader_span(e, stmt->names.at[0].span);
   eval_is_short(e, param->path, param->span);
-  read_attrs(e, &stmt->attrs, param), adapt_param(e, param);
+  read_attrs(e, &stmt->attrs, param), adapt_param(e, param), rule_declare(e, param);
   vec_push(e->arena, e->params, param);
   for (int i = 0; i < dims.n; i++) eval_size(e, dims.at[i]);
   eval_is_countable(e, &dims, &param->lead, stmt->axes->span, "a parameter");
@@ -157,9 +157,11 @@ static bool is_declaration(const AstStmt *stmt) {
 }
 
 static void declare_body(Eval *e, Instance *instance) {
-  const AstStmts *body = &instance->layer->item->body;
+  const AstStmts *body = &instance->layer->item->body, *outer = e->body;
+  e->body = body;
   for (uint32_t k = 0; k < body->n; k++)
     if (is_declaration(body->at[k])) eval_declare(e, &instance->env, body->at[k]);
+  e->body = outer;
 }
 
 /* `where`: what the user wrote to make it. */
@@ -552,11 +554,14 @@ static Val call_stack(Eval *e, const Stack *stack, const Call *call) {
                dims_text(e->ctx, &before), dims_text(e->ctx, &v.dims));
     v = val_poison();
   }
-  if (e->build) v = lower_loop_end(e, &v);
+  RuleValues rules;
+  rules_leave(e, stack->dim, &rules);
+  if (e->build) v = lower_loop_end(e, &v, &rules);
   return v;
 }
 
 Val call_instance(Eval *e, Instance *instance, const Call *call) {
+  if (rule_refuses(e, call->span)) return val_poison();
   if (call->axes) {
     eval_error(e, "E0204", call->axes->span, "`%s` got its axes where it was declared", call->name);
     return val_poison();

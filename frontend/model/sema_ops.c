@@ -393,9 +393,9 @@ bool need_dims(Eval *e, const Call *call, const Dims *want, const Val *x, const 
   return true;
 }
 
-static Dims reduced(const Call *call) {
+static Dims reduced(const Eval *e, const Call *call) {
   const Dims *dims = &call->groups.at[0].from;
-  return dims->n == 1 && !strcmp(dims->at[0], "*") ? call->arg[0].dims : *dims;
+  return dims->n == 1 && !strcmp(dims->at[0], "*") ? dims_of_star(e, &call->arg[0]) : *dims;
 }
 
 static bool one_group(Eval *e, const Call *call, bool single) {
@@ -431,7 +431,7 @@ Val op_reduce(Eval *e, const Builtin *builtin, const Call *call) {
   const Val *a = &call->arg[0];
   if (!one_group(e, call, false)) return val_poison();
   if (!val_is_real(a)) return wrong_kind(e, call, 0, "a float");
-  Dims dims = reduced(call);
+  Dims dims = reduced(e, call);
   if (!need_dims(e, call, &dims, a, call->expr[0])) return val_poison();
   if (!dims.n) return *a;
   if (builtin->code == OP_sum) lint_product(e, call, &dims);

@@ -118,8 +118,18 @@ static void check_auto(Eval *e, const AstItem *train) {
   diag_help(r, "a smaller `window`, or a number of steps for `freeze`");
 }
 
+/* Its frozen steps are an entry of their own, from which no next values are taken. */
+static void refuse_rules(Eval *e, const AstItem *train) {
+  if (!e->rules.n) return;
+  Report *r =
+      eval_error(e, "E0602", rule_span(e), "`optim onebit_adam` with states that `update` changes");
+  diag_also(r, train->name.span, "train block `%s`", train->name.text);
+  diag_help(r, "`optim adamw` supports them");
+}
+
 void check_onebit(Eval *e, const AstItem *train) {
   if (!is_onebit(e, train)) return;
+  refuse_rules(e, train);
   check_block(e, train);
   check_share(e, train);
   check_freeze(e, train);

@@ -165,17 +165,18 @@ typedef enum AstStmtKind {
   STMT_ASSIGN, /* names = value attrs */
   STMT_RETURN, /* return value */
   STMT_LOSS,   /* loss value */
-  STMT_AUX     /* aux value */
+  STMT_AUX,    /* aux value */
+  STMT_UPDATE  /* update name = value */
 } AstStmtKind;
 
 struct AstStmt {
   AstStmtKind kind;
   Span span;
   Span word;       /* the keyword, or the first name of an assignment */
-  AstNames names;  /* PARAM, SUB, STACK: one; INPUT, OUTPUT, ASSIGN: one or more */
+  AstNames names;  /* PARAM, SUB, STACK, UPDATE: one; INPUT, OUTPUT, ASSIGN: one or more */
   AstAxes *axes;   /* PARAM, STACK; SUB: NULL if none */
   bool random;     /* PARAM: initialised with ~ */
-  AstExpr *value;  /* PARAM, ASSIGN, RETURN, LOSS, AUX */
+  AstExpr *value;  /* PARAM, ASSIGN, RETURN, LOSS, AUX, UPDATE */
   AstAttrs attrs;  /* PARAM, ASSIGN */
   AstNames of;     /* SUB: one; STACK: one or more */
   AstOptions with; /* SUB, STACK */

@@ -132,8 +132,8 @@ static void put_attrs(AstPrinter *printer, const AstAttrs *attrs) {
 
 static void put_stmt(AstPrinter *printer, const AstStmt *stmt) {
   static const char *const words[] = {"param",  "sub",    "stack", "input", "output",
-                                      "assign", "return", "loss",  "aux"};
-  _Static_assert(COUNT_OF(words) == STMT_AUX + 1, "a word per AstStmtKind");
+                                      "assign", "return", "loss",  "aux",   "update"};
+  _Static_assert(COUNT_OF(words) == STMT_UPDATE + 1, "a word per AstStmtKind");
   begin(printer, words[stmt->kind]);
   if (stmt->names.n) fputc(' ', printer->out), put_names(printer, &stmt->names);
   if (stmt->kind != STMT_SUB) put_axes(printer, stmt->axes);

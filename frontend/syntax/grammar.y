@@ -48,7 +48,7 @@ static void shard_error(Span *at, Parse *p, const char *text);
 %token USE "use" DIMS "dims" CONST "const" FN "fn" GRAD "grad" LAYER "layer" MODEL "model" LAYOUT "layout"
 %token EXTERN "extern" TRAIN "train" PLAN "plan" MACHINE "machine" WEIGHTS "weights" VARIANT "variant"
 %token FOR "for" OF "of" LIKE "like" PAD "pad" AS "as" WITH "with" PARAM "param" SUB "sub" STACK "stack"
-%token INPUT "input" OUTPUT "output" RETURN "return" LOSS "loss" AUX "aux"
+%token INPUT "input" OUTPUT "output" RETURN "return" LOSS "loss" AUX "aux" UPDATE "update"
 %token <text> IDENT "a name" STRING "a string"
 %token <number> NUMBER "a number"
 %token ARROW "->" LARROW "<-" PIPE "|>" DOTSTAR ".*" DOTDOT ".." LE "<=" GE ">=" EQ "==" NE "!="
@@ -199,6 +199,7 @@ stmt: PARAM name shape init expr attrs { $$ = ast_stmt_param(p, @1, $2, $3, $4, 
     | RETURN expr                    { $$ = ast_stmt_value(p, STMT_RETURN, @1, $2); }
     | LOSS expr                      { $$ = ast_stmt_value(p, STMT_LOSS, @1, $2); }
     | AUX expr                       { $$ = ast_stmt_value(p, STMT_AUX, @1, $2); }
+    | UPDATE name "=" expr           { $$ = ast_stmt_update(p, @1, $2, $4); }
     ;
 choice: name                         { $$ = ast_names_add(p, NULL, $1); }
     | "(" names ")"                  { $$ = $2; }

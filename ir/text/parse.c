@@ -463,10 +463,13 @@ static void read_marks(Parser *p, Global *global) {
   do {
     if (lex_keyword(p, "decay")) global->decay = 1;
     else if (lex_keyword(p, "frozen")) global->frozen = 1;
+    else if (lex_keyword(p, "ruled")) global->ruled = 1;
     else if (lex_keyword(p, "derived")) global->derived = true;
     else if (lex_keyword(p, "first")) global->stages |= STAGES_FIRST;
     else if (lex_keyword(p, "last")) global->stages |= STAGES_LAST;
-    else lex_fail(p, "E1001", p->at, "a global is marked decay, frozen, derived, first or last");
+    else
+      lex_fail(p, "E1001", p->at,
+               "a global is marked decay, frozen, ruled, derived, first or last");
   } while (lex_take(p, ','));
   lex_expect(p, '}');
 }

@@ -288,6 +288,7 @@ static void put_marks(IrPrinter *printer, const Global *global) {
     const char *word;
   } marks[] = {{global->decay, "decay"},
                {global->frozen, "frozen"},
+               {global->ruled, "ruled"},
                {global->derived, "derived"},
                {(global->stages & STAGES_FIRST) != 0, "first"},
                {(global->stages & STAGES_LAST) != 0, "last"}};

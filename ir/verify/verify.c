@@ -58,8 +58,9 @@ static void check_global(Verifier *verifier, uint32_t index) {
   bool input = global->kind == GLOBAL_INPUT && elem_class(global->type.elem) == CLASS_INT;
   if (global->of && !input)
     verify_report(verifier, "E1105", at, "[global-c4] only inputs of ints address a dim");
-  if ((global->decay || global->frozen) && global->kind != GLOBAL_PARAM)
-    verify_report(verifier, "E1105", at, "[global-c5] only parameters are marked decay or frozen");
+  if ((global->decay || global->frozen || global->ruled) && global->kind != GLOBAL_PARAM)
+    verify_report(verifier, "E1105", at,
+                  "[global-c5] only parameters are marked decay, frozen or ruled");
   if (global->within && (global->within->type.elem != global->type.elem || global->within->within))
     verify_report(verifier, "E1105", at, "[global-c10] @%s cannot be in @%s", global->name,
                   global->within->name);

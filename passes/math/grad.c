@@ -54,7 +54,7 @@ static void vary_loop(Module *m, const Fn *f, const Op *o, bool *varied) {
 
 static void vary_op(Module *m, const Fn *f, const Op *o, bool *varied) {
   if (o->code == OP_load) {
-    varied[o->out] = o->global->kind == GLOBAL_PARAM && !o->global->frozen;
+    varied[o->out] = o->global->kind == GLOBAL_PARAM && global_learns(o->global);
   } else if (o->code == OP_loop) {
     vary_loop(m, f, o, varied);
   } else if (!(op_flags(o->code) & NODIFF) && any_varied(o, varied)) {
@@ -243,7 +243,7 @@ static void store_gradients(Module *m, Fn *to, const ValueId *map, const ValueId
   uint32_t n = m->globals.n;
   for (uint32_t i = 0; i < n; i++) {
     Global *global = m->globals.at[i];
-    if (global->kind != GLOBAL_PARAM || global->frozen) continue;
+    if (global->kind != GLOBAL_PARAM || !global_learns(global)) continue;
     if (of[i] == NO_VALUE) warn_unused(m, global);
     else ir_store(m, to, gradient_output(m, global), map[of[i]], global->loc);
   }

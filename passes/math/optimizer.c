@@ -6,7 +6,8 @@
    in update_rules.c or muon.c; for 1-bit Adam onebit.c makes a second entry) with .lr .betas .eps
    .weight_decay .momentum .nesterov .scale .states, and train.optim.N, the same for groups of
    parameters (ir/plan/optimizers.h); train.lr (the schedule, schedule_lr.c); train.clip;
-   train.delay (delay.c); train.ema (average.c). Without train.optim nothing is updated and
+   train.delay (delay.c); train.ema (average.c). States with a rule of their own get the values
+   that `step` stores to the outputs MADE_NEXT NAME. Without train.optim nothing is updated and
    gradients stay outputs.
 
    Formulas are PyTorch's AdamW and SGD, term by term; values that depend on the step alone are
@@ -95,16 +96,23 @@ static const char *base_name(const Global *global) {
   return global->kind == GLOBAL_OUTPUT ? made_rest(global->name, MADE_GRADIENT) : NULL;
 }
 
-/* Copies step without its stores of gradients; gradient[i]: of global i, in the copy. */
-static Fn *take_gradients(Module *m, Fn *step, ValueId *gradient, ValueId *loss) {
+/* The next value of a state with a rule (frontend/model/sema_rule.c). */
+static const char *ruled_name(const Global *global) {
+  return global->kind == GLOBAL_OUTPUT ? made_rest(global->name, MADE_NEXT) : NULL;
+}
+
+/* Copies step without its stores of gradients and next values; gradient[i], next[i]: of global i,
+   in the copy. */
+static Fn *take_gradients(Module *m, Fn *step, ValueId *gradient, ValueId *next, ValueId *loss) {
   Rebuild rebuild = rebuild_begin(m, step);
-  for (uint32_t i = 0; i < m->globals.n; i++) gradient[i] = NO_VALUE;
   EACH_OP (step, o) {
-    const char *name = o->code == OP_store ? base_name(o->global) : NULL;
-    for (uint32_t g = 0; name && g < m->globals.n; g++)
-      if (!strcmp(m->globals.at[g]->name, name)) gradient[g] = rebuild.map[o->in[0]];
+    const char *name = o->code == OP_store ? base_name(o->global) : NULL, *rule = NULL;
+    if (o->code == OP_store && !name) rule = ruled_name(o->global);
+    for (uint32_t g = 0; (name || rule) && g < m->globals.n; g++)
+      if (!strcmp(m->globals.at[g]->name, name ? name : rule))
+        (name ? gradient : next)[g] = rebuild.map[o->in[0]];
     if (o->code == OP_store && !strcmp(o->global->name, "loss")) *loss = rebuild.map[o->in[0]];
-    if (!name) rebuild_op(&rebuild, o);
+    if (!name && !rule) rebuild_op(&rebuild, o);
   }
   return rebuild.to;
 }
@@ -120,11 +128,13 @@ static void store_gradients(Update *u, const ValueId *gradient) {
   }
 }
 
-static void drop_gradient_outputs(Module *m) {
+/* The outputs of gradients, unless they are kept, and of next values. */
+static void drop_outputs(Module *m, bool keep) {
   uint32_t n = 0;
   for (uint32_t i = 0; i < m->globals.n; i++) {
     Global *global = m->globals.at[i];
-    const char *name = base_name(global);
+    const char *name = keep ? NULL : base_name(global);
+    if (!name) name = ruled_name(global);
     Global *of = name ? global_named(m, name) : NULL;
     if (!of || of->kind != GLOBAL_PARAM) m->globals.at[n++] = global;
   }
@@ -199,6 +209,16 @@ static void update_param(LineUpdate *by, Global *global, ValueId gradient) {
   by->rule->update(u, global, ir_load(u->m, u->f, global, global->loc), d);
 }
 
+/* A step that is left out leaves these states as they are, with `delay` its own. */
+static void update_states(Update *u, const ValueId *next) {
+  ValueId fine = u->fine;
+  if (u->late != NO_VALUE) u->fine = u->whole;
+  for (uint32_t i = 0; i < u->globals; i++)
+    if (next[i] != NO_VALUE)
+      u->loc = u->m->globals.at[i]->loc, put(u, u->m->globals.at[i], next[i]);
+  u->fine = fine;
+}
+
 static void update_all(Update *u, ValueId *gradient) {
   for (uint32_t i = 0; i < u->globals; i++)
     if (gradient[i] != NO_VALUE) gradient[i] = update_delivered(u, gradient[i]);
@@ -230,16 +250,19 @@ void pass_optimizer(Module *m) {
   if (!step || !train_optimizer(m)) return;
   bool keep = !strcmp(module_setting(m, "debug.gradients", "off"), "on");
   ValueId *gradient = ARENA_ARRAY(m->arena, ValueId, m->globals.n + 1);
+  ValueId *next = ARENA_ARRAY(m->arena, ValueId, m->globals.n + 1);
+  for (uint32_t i = 0; i < m->globals.n; i++) gradient[i] = next[i] = NO_VALUE;
   Update u = {.m = m, .globals = m->globals.n, .loss = NO_VALUE};
   bool by_workers = train_freezes(m) && plan_micro(m);
   u.f = by_workers ? onebit_warm_up(m, step, gradient, &u.loss)
-                   : take_gradients(m, step, gradient, &u.loss);
+                   : take_gradients(m, step, gradient, next, &u.loss);
   if (!u.f) return;
   update_begin(&u);
   if (keep) store_gradients(&u, gradient);
   update_all(&u, gradient);
+  update_states(&u, next);
   Fn *frozen = train_freezes(m) ? onebit_entry(m, step) : NULL;
-  if (!keep) drop_gradient_outputs(m);
+  drop_outputs(m, keep);
   module_replace(m, step, u.f);
   if (frozen) module_add(m, frozen);
   loss_scale_begin(m);

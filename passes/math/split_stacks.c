@@ -7,6 +7,8 @@
                   give their range in Layers (layer_range.h)
      loops        over `h` become loops over the layer ranges, the carried value passing from one to
                   the next; in their bodies the counter begins at the first layer of the range
+     rules        of states (frontend/model/sema_rule.c) read joined parameters, and store layers of
+                  the value they stored
      init         stores rounds of the values it stored: random numbers, and values made of them
                   element by element, are made for these rounds alone, and are the same
 
@@ -51,11 +53,13 @@ typedef struct RangeFn { /* a function being rewritten */
 
 /* ---- which stacks ---- */
 
-/* A parameter of the stack: h.*.. */
+/* A parameter of the stack, h.*.., or its next value by a rule of its own. */
 static bool is_of(const Global *global, Str path) {
   size_t n = strlen(path);
-  return global->kind == GLOBAL_PARAM && !strncmp(global->name, path, n) &&
-         !strncmp(global->name + n, ".*", 2);
+  const char *name = global->kind == GLOBAL_PARAM    ? global->name
+                     : global->kind == GLOBAL_OUTPUT ? made_rest(global->name, MADE_NEXT)
+                                                     : NULL;
+  return name && !strncmp(name, path, n) && !strncmp(name + n, ".*", 2);
 }
 
 static CutStack *stack_of(Ranges *ranges, Str path) {
@@ -342,6 +346,19 @@ static const CutStack *looped(const Ranges *ranges, const Op *o) {
   return NULL;
 }
 
+/* A whole parameter, for a rule that reads it outside of the loops. */
+static void join_load(RangeFn *fn, const Op *o, const CutStack *stack) {
+  bool whole = false;
+  EACH_OP (fn->r.from, reader)
+    for (uint32_t i = 0; i < reader->nin; i++)
+      whole |= reader->in[i] == o->out && !looped(fn->ranges, reader);
+  if (!whole) return;
+  ValueId *part = ARENA_ARRAY(fn->r.m->arena, ValueId, stack->part.n);
+  for (uint32_t i = 0; i < stack->part.n; i++)
+    part[i] = rounds_of(fn, o->out, stack, &stack->part.at[i]);
+  fn->r.map[o->out] = joined(fn, stack, part, *value_type(fn->r.from, o->out));
+}
+
 static void cut_op(RangeFn *fn, const Op *o) {
   const CutStack *stack = looped(fn->ranges, o);
   if (stack) {
@@ -353,6 +370,7 @@ static void cut_op(RangeFn *fn, const Op *o) {
     rebuild_op(&fn->r, o);
     return;
   }
+  if (o->code == OP_load) join_load(fn, o, stack);
   for (uint32_t i = 0; o->code == OP_store && i < stack->part.n; i++) {
     const LayerRun *part = &stack->part.at[i];
     Global *global = module_global(fn->r.m, part_name(fn->ranges, o->global, part));

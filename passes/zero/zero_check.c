@@ -4,9 +4,9 @@
    state, 2 of the gradient, 3 of the parameters ("ZeRO: Memory Optimizations Toward Training
    Trillion Parameter Models", section 5); with `prefetch` any of them may keep 1/N of the
    parameters. Every other value that ranks hold alike must have been named by W0703, or be outside
-   the scope of the stage: scalars, frozen parameters below stage 3, parameters that `persist`
-   keeps, values that follow from states and are no part of them. Must not: look at how functions
-   were rewritten, which is the subject of the check. */
+   the scope of the stage: scalars, states with rules, frozen parameters below stage 3, parameters
+   that `persist` keeps, values that follow from states and are no part of them. Must not: look at
+   how functions were rewritten, which is the subject of the check. */
 #include "ir/shape/placement.h"
 #include "ir/support/num.h"
 #include "zero.h"
@@ -121,7 +121,7 @@ static const Global *owner_of(const Zero *zero, const Global *state) {
 static const char *check_other(const Zero *zero, const Global *g) {
   const Global *p = g->kind == GLOBAL_STATE ? owner_of(zero, g) : g;
   if (!zero->stage || !g->type.rank || !p || zero_alike(zero, g) == 1 || is_named(zero, p) ||
-      g->derived)
+      g->derived || g->ruled)
     return NULL;
   bool passed = g->kind == GLOBAL_PARAM && !zero_store_of(zero->step, g) &&
                 (zero->stage < 3 || zero_round_bytes(g) <= zero->persist);

@@ -7,7 +7,7 @@
    warning says so, except for scalars.
 
    Parameters that no update writes have groups of their own in stage 3, if ranks hold them alike:
-   they are sharded and gathered as the others are. */
+   they are sharded and gathered as the others are. States with rules of their own stay whole. */
 #include "ir/made.h"
 #include "ir/support/num.h"
 #include "zero_slice.h"
@@ -101,7 +101,7 @@ static void read_param(Zero *zero, Global *global) {
   unsigned hosted = zero_hosted(zero, global);
   ZeroGroup key = {
       .name = region_of(zero, global), .rounds = zero_rounds_of(global), .hosted = hosted};
-  if (!global->type.rank) return;
+  if (!global->type.rank || global->ruled) return;
   if (!zero_store_of(zero->step, global)) read_frozen(zero, global, key);
   if (!zero->naxes && !(hosted & HOSTED_UPDATE)) return;
   if (!zero_store_of(zero->step, global)) return;

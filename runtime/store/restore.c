@@ -238,7 +238,10 @@ static bool take(RestoreFilling *filling, const OpenCheckpoint *checkpoint,
 }
 
 static const char *average_of(const RestoreFilling *filling) {
-  return filling->averages && filling->t->kind == RT_PARAM && !filling->t->frozen ? ".ema" : "";
+  return filling->averages && filling->t->kind == RT_PARAM && !filling->t->frozen &&
+                 !filling->t->ruled
+             ? ".ema"
+             : "";
 }
 
 /* NAME, or of a number NAME:0, NAME:1, .. Names can be longer than RT_NAME. */

@@ -184,7 +184,7 @@ static bool check_gradients(Side *lower, const Side *update) {
   }
   double norm = gradient_norm(lower, update);
   for (uint32_t i = 0; i < lower->m->globals.n; i++)
-    if (lower->m->globals.at[i]->kind == GLOBAL_PARAM && !lower->m->globals.at[i]->frozen)
+    if (lower->m->globals.at[i]->kind == GLOBAL_PARAM && global_learns(lower->m->globals.at[i]))
       good &= probe(exact.in, lower, update, lower->m->globals.at[i], norm);
   return good;
 }

@@ -60,11 +60,22 @@ ROUTED = """layer L{n}(x: [Batch, B, C]) -> [Batch, B, C] {{
   param u [K, C, F] ~ normal(0.4){mark}
   param d [K, F, C] ~ normal(0.4)
   g = {gates}
-  at, gate = route[B -> A; G -> K]({weights}, k = {k}{by})
+{rule}  at, gate = route[B -> A; G -> K]({weights}, k = {k}{by})
   h = tanh(dot[C](x[B = at], u))
   aux 0.1 * mean[Batch](load_balance[G; B](g, k = {k}))
   return x + scatter_add[K, A -> B](dot[F](h, d) * gate, at)
 }}
+"""
+
+# states that rules of their own update: a bias of the choice, an average, a count
+RULE = """  param b [G] = 0  @f32
+  param a [K, C, F] = 0  @f32
+  param c [] = 0  @f32
+  p = g + b
+  seen = sum[Batch, B](float(top[G](p, k = {k})))
+  update b = b + 0.02 * tanh(mean[*](seen) - seen)
+  update a = 0.9 * a + 0.1 * u
+  update c = c + 1
 """
 
 # with the guard, without it, and without it but with a state for each parameter
@@ -339,8 +350,10 @@ class Program:
         gates = own.choice(['softmax[G](dot[C](x, r))', 'sigmoid(dot[C](x, r))'])
         weights = own.choice(['g', f'2 * g * float(top[G](g, k = {k}))', 'g / sum[G](g)'])
         by = ', by = g' if weights[0] == '2' or chosen else ''
+        rule = ''
+        if random.Random(f'rules {s.seed}').random() < .6: by, rule = ', by = p', RULE.format(k=k)
         mark = own.choice(['', ' @frozen', ' @f32', ''])
-        s.layers.append(ROUTED.format(n=len(s.layers), gates=gates, weights=weights, k=k, by=by, mark=mark))
+        s.layers.append(ROUTED.format(n=len(s.layers), gates=gates, weights=weights, k=k, by=by, mark=mark, rule=rule))
         s.subs.append(f'stack {name} [{own.choice(["N2", "N3"])}] of L{len(s.layers) - 1}')
         s.lines.append(f'routed = {name}({own.choice(["x", "0.5 * x", "tanh(x)"])})')
         return [('routed', ['Batch', 'B', 'C'])]

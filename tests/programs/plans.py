@@ -245,6 +245,7 @@ def trained(r, text):
     if r.random() < .4: block = re.sub(r'optim .*', 'optim ' + r.choice(RULES), block)
     if re.search('adamw|lamb|momentum', block) and after(text, ['states']).random() < .3:
         block = re.sub(r'(optim .*)', rf'\1 states = {after(text, [""]).choice(["bf16", "bf16", "f32"])}', block)
+    if 'update' in head: block = re.sub('optim onebit.*', 'optim adamw lr = 0.1 eps = 0.1', block)   # E0602
     steps = 4 if 'onebit' in block else 2     # the third step is the first after a frozen one
     more = []
     if r.random() < .3: more.append(f'lr {r.choice(SCHEDULES)}')

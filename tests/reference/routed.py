@@ -3,7 +3,8 @@
     python3 routed.py SHARDC WORK
 
 Parameter k of the model's list has elements 0.05 sin(0.37 i + k), vectors are 1; tokens are 7 i mod 61. Losses:
-relative error <= 1e-6 on one rank, 2e-6 under the plans of the file, as processes.
+relative error <= 1e-6 on one rank, 2e-6 under the plans of the file, as processes. DeepSeek-V3 runs with and without
+bias balance: e_score_correction_bias += 0.02 sign(mean(c) - c) after each step, c the tokens of each expert in it.
 """
 import array, json, math, os, re, shutil, struct, subprocess, sys
 
@@ -22,9 +23,13 @@ MODELS = {
         [4.798556, 4.321512, 3.982684, 3.849573, 3.74989]),
     'routed_deepseek': (['embed'] + [f'{a}_{i}.{p}'.replace('dense_0', 'dense').replace('moe_1', 'moe') for i in (0, 1)
                                      for a, p in [*LATENT, *(DENSE, ROUTED)[i], ('norm1', 'gain'), ('norm2', 'gain')]]
-        + ['norm.gain', 'lm_head'],
-        [4.006541, 3.760579, 3.563233, 3.406843, 3.376359]),
+        + ['norm.gain', 'lm_head', 'moe.bias'],
+        [4.006541, 3.760825, 3.563598, 3.408142, 3.38263]),
 }
+MODELS['routed_deepseek unbalanced'] = (MODELS['routed_deepseek'][0],
+                                        [4.006541, 3.760579, 3.563233, 3.406843, 3.376359])
+BIAS = [0.08, 0.0, -0.02, 0.06, -0.02, -0.08, -0.08, 0.04]    # after the five steps
+BALANCED = '0.02 * sign('
 LAYERS, TOKENS, BATCH, SEQ = 2, 61, 2, 16
 ENV = dict(os.environ, SHARDC_PATH=f'{HERE}/../../examples')
 
@@ -53,7 +58,7 @@ def init(names, shapes, path):
     data = {}
     for k, (name, layer) in enumerate(listed(names)):
         shape = shapes[name]
-        part = filled(k, shape[1:] if layer is not None else shape)
+        part = [0.0] * 8 if name == 'moe.bias' else filled(k, shape[1:] if layer is not None else shape)
         data.setdefault(name, []).extend(part)
     head, at = {}, 0
     for name, values in data.items():
@@ -73,10 +78,20 @@ def npy(path, values, shape):
         f.write(array.array('i', values).tobytes())
 
 
+def check_bias(folder):
+    with open(f'{folder}/rank-00000.safetensors', 'rb') as f:
+        head = json.loads(f.read(struct.unpack('<Q', f.read(8))[0]))
+        at, to = head['moe.bias']['data_offsets']
+        data = f.read()[at:to]
+    got = struct.unpack('<8f', data)
+    assert all(abs(a - b) < 1e-6 for a, b in zip(got, BIAS)), got
+
+
 def losses(shardc, file, plan, folder):
     out = f'{folder}/{plan or "one"}'
     subprocess.run([shardc, 'run', file, '-q', *(['--plan', plan] if plan else []), '--', '--init',
                     f'{folder}/init.safetensors', '--out', out, '--quiet'], check=True, cwd=folder, env=ENV)
+    if BALANCED in open(file).read(): check_bias(f'{out}/step-000005')
     return [x['loss'] for x in map(json.loads, open(f'{out}/metrics.jsonl')) if 'loss' in x]
 
 
@@ -91,9 +106,13 @@ def main():
     ids = [7 * i % TOKENS for i in range(BATCH * SEQ)]
     after = [t for b in range(BATCH) for t in ids[b * SEQ + 1:(b + 1) * SEQ] + [-100]]
     for model, (names, wanted) in MODELS.items():
-        folder, file = f'{work}/{model}', f'{HERE}/{model}.shard'
+        folder, file = f'{work}/{model.replace(" ", "_")}', f'{HERE}/{model.split()[0]}.shard'
         shutil.rmtree(folder, ignore_errors=True)
         os.makedirs(folder)
+        if ' ' in model:
+            text = open(file).read()
+            file = f'{folder}/model.shard'
+            open(file, 'w').write(text.replace(BALANCED, '0 * sign('))
         npy(f'{folder}/tokens.npy', ids, (BATCH, SEQ))
         npy(f'{folder}/targets.npy', after, (BATCH, SEQ))
         init(names, shapes_of(shardc, file, folder), f'{folder}/init.safetensors')

@@ -92,7 +92,7 @@ enum { BATCH = 2, SEQ = 4 };
 
 static void nothing(rt_ctx *rt) { (void)rt; }
 static const rt_entry no_entries[] = {{.name = "step", .run = nothing}};
-#define WHOLE 0, {{0, 0}}, NULL, 0, {0}, 0, 0, RT_STAGES_ALL, 0, 0, 0, 0, false
+#define WHOLE 0, {{0, 0}}, NULL, 0, {0}, 0, 0, RT_STAGES_ALL, 0, 0, 0, 0, false, false
 static const rt_tensor token_inputs[] = {{"tokens",
                                           RT_INPUT,
                                           RT_I32,

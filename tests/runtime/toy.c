@@ -170,7 +170,7 @@ static void logits(rt_ctx *rt) {
 
 #define SEQUENCE                                                                                   \
   { "Batch", "Seq" }
-#define WHOLE 0, {{0, 0}}, NULL, 0, {0}, 0, 0, RT_STAGES_ALL, 0, 0, 0, 0, false
+#define WHOLE 0, {{0, 0}}, NULL, 0, {0}, 0, 0, RT_STAGES_ALL, 0, 0, 0, 0, false, false
 static const rt_tensor tensors[] = {
     {"w",
      RT_PARAM,
