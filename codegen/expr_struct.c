@@ -10,6 +10,7 @@
    The indexed ops that compute numbers from positions (iota, rope, rand) are in this file as
    well. */
 #include "expr.h"
+#include "ir/rope.h"
 #include <math.h>
 
 static LLVMTypeRef i32_type(Emit *e) { return LLVMInt32TypeInContext(e->context); }
@@ -344,19 +345,24 @@ static LLVMValueRef unpack_bits(Emit *e, const Op *op, const Point *p) {
 
 /* ---- numbers from positions ---- */
 
-/* theta^(-2i/D) for i < D/2, as constants of the module. Named after the kernel: one file may hold
-   the code of several kernels. */
-static LLVMValueRef frequency_table(Emit *e, double theta, int64_t half) {
+/* The frequencies of i < D/2, as constants of the module. Named after the kernel and the
+   attributes: one file may hold the code of several kernels. */
+static LLVMValueRef frequency_table(Emit *e, const Op *rope, int64_t half) {
   LLVMTypeRef f32 = LLVMFloatTypeInContext(e->context);
-  uint64_t bits;
-  memcpy(&bits, &theta, sizeof bits);
-  char *name = arena_printf(e->arena, "%s_frequencies_%lld_%llx", e->symbol, (long long)half,
-                            (unsigned long long)bits);
+  static const AttrKey told[] = {ATTR_theta, ATTR_factor, ATTR_original, ATTR_slow, ATTR_fast};
+  char *name = arena_printf(e->arena, "%s_frequencies_%lld_%lld", e->symbol, (long long)half,
+                            (long long)attr_int(&rope->attrs, ATTR_ramp, 0));
+  for (size_t i = 0; i < sizeof told / sizeof *told && attr_get(&rope->attrs, told[i]); i++) {
+    double x = attr_float(&rope->attrs, told[i], 0);
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    name = arena_printf(e->arena, "%s_%llx", name, (unsigned long long)bits);
+  }
   LLVMValueRef table = LLVMGetNamedGlobal(e->module, name);
   if (table) return table;
   LLVMValueRef *numbers = ARENA_ARRAY(e->arena, LLVMValueRef, half);
   for (int64_t i = 0; i < half; i++)
-    numbers[i] = LLVMConstReal(f32, (float)pow(theta, -(double)i / (double)half));
+    numbers[i] = LLVMConstReal(f32, (float)rope_frequency(rope, i, 2 * half));
   table = LLVMAddGlobalInAddressSpace(e->module, LLVMArrayType2(f32, (uint64_t)half), name,
                                       e->target->code->constant_space);
   LLVMSetInitializer(table, LLVMConstArray2(f32, numbers, (uint64_t)half));
@@ -423,7 +429,7 @@ static LLVMValueRef rope_angle(Emit *e, const Op *op, const Point *p, const Inde
     position =
         LLVMBuildSIToFP(e->builder, n, lanes ? LLVMVectorType(f32, (unsigned)lanes) : f32, "");
   }
-  LLVMValueRef table = frequency_table(e, attr_float(&op->attrs, ATTR_theta, 10000), half);
+  LLVMValueRef table = frequency_table(e, op, half);
   LLVMValueRef f = frequency(e, table, i, half);
   int lanes = emit_lanes_of(f) ? emit_lanes_of(f) : emit_lanes_of(position);
   return LLVMBuildFMul(e->builder, emit_splat(e, position, lanes), emit_splat(e, f, lanes),

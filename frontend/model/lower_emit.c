@@ -123,9 +123,10 @@ static ValueId rounds_in(Eval *e, Frame *frame, const Val *v) {
 
 ValueId emit_rounds(Module *m, Fn *fn, const Val *v, Loc loc) {
   ValueId *in = ARENA_ARRAY(m->arena, ValueId, v->nitems + 1);
-  for (int i = 0; i < v->nitems; i++) in[i] = ir_const(m, fn, ELEM_f32, v->items[i].number, loc);
+  Elem elem = v->kind == VAL_BOOL ? ELEM_bool : ELEM_f32;
+  for (int i = 0; i < v->nitems; i++) in[i] = ir_const(m, fn, elem, v->items[i].number, loc);
   Axis axis = {v->rounds->dim, v->nitems};
-  Type t = type_of(ELEM_f32, 1, &axis);
+  Type t = type_of(elem, 1, &axis);
   Op *op = fn_op(m, fn, OP_stack, (uint32_t)v->nitems, in, 1, &t, loc);
   op_add_group(m, op, group_dims(1, &axis.dim));
   return op->out;

@@ -221,8 +221,9 @@ typedef struct Frame Frame;
 
 struct Val {
   Kind kind;
-  bool known; /* NUMBER: its value is known; FLOAT, BOOL: every element is `number` */
-  bool free;  /* INDEX made by iota: may address any dim at least as large */
+  bool
+      known; /* NUMBER: its value is known; FLOAT, BOOL: every element is `number`; LIST: repeats */
+  bool free; /* INDEX made by iota: may address any dim at least as large */
   double number;
   Dims dims;
   Str of;           /* INDEX */
@@ -232,7 +233,7 @@ struct Val {
   Instance *sub;    /* SUB */
   const Val *items; /* LIST, and operators with several results */
   int nitems;
-  const Stack *rounds; /* FLOAT: one of `items` per round of this stack */
+  const Stack *rounds; /* FLOAT, BOOL: one of `items` per round of this stack */
   Param *param;        /* FLOAT, not yet loaded */
   const Input *input;  /* not yet loaded */
   ValueId id;          /* when building */
@@ -458,6 +459,9 @@ Dims dims_of_star(const Eval *e, const Val *v); /* `*` of an operand */
 /* `pipe`: what `x` is the right side of, x |> f; NULL: nothing. */
 Val eval_call(Eval *e, Env *env, const AstExpr *x, const AstExpr *pipe);
 Val call_function(Eval *e, const Decl *d, Call *c);
+/* E0404 where a known number is not `good` */
+bool number_in(Eval *e, const Val *v, const AstExpr *expr, bool good, const char *what,
+               const char *wanted);
 bool bind_operands(Eval *e, const Call *c, int nformals, const Str *formals, int required, Val *out,
                    const AstExpr **exprs);
 Val eval_layout(Eval *e, const Decl *decl);
@@ -524,6 +528,15 @@ BuiltinFn op_one_hot, op_scatter, op_rope, op_numeric;
 BuiltinFn op_top, op_route; /* sema_route.c */
 bool need_dims(Eval *e, const Call *c, const Dims *want, const Val *x,
                const AstExpr *expr); /* E0303 */
+
+/* sema_rounds.c: options of a stack that differ by layer */
+typedef struct RoundChoice {
+  int n;
+  const Val *item, *has; /* the different values; for each a bool per layer: the layer has it */
+} RoundChoice;
+RoundChoice rounds_choice(Eval *e, const Val *list);
+BuiltinFn op_repeat;
+void rounds_option(Eval *e, Val *val, Str name, Span at, const Stack *stack);
 
 /* sema_mask.c */
 bool mask_word(Str name);          /* causal, all */

@@ -200,8 +200,8 @@ Val call_function(Eval *e, const Decl *decl, Call *call) {
 
 /* E0404 where a number is known and `good` says no; lists of a number per round are not looked at.
  */
-static bool number_in(Eval *e, const Val *v, const AstExpr *expr, bool good, const char *what,
-                      const char *wanted) {
+bool number_in(Eval *e, const Val *v, const AstExpr *expr, bool good, const char *what,
+               const char *wanted) {
   if (v->kind != VAL_NUMBER || !v->known || good) return true;
   Report *r = eval_error(e, "E0404", expr->span, "%s is %s", what, number_text(e->ctx, v->number));
   diag_label(r, "%s", wanted);

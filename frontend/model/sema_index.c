@@ -1,4 +1,4 @@
-/* Operators with a meaning of their own: contraction, indexes, rope, attention; and the table of
+/* Operators with a meaning of their own: contraction, indexes; and the table of
  * all operators. */
 #include "lower_emit.h"
 #include "sema.h"
@@ -186,62 +186,6 @@ Val op_scatter(Eval *e, const Builtin *builtin, const Call *call) {
   return out;
 }
 
-/* ---- rope ---- */
-
-static bool rope_axes(Eval *e, const Call *call) {
-  if (call->groups.n == 2 && call->groups.at[0].from.n == 1 && call->groups.at[1].from.n == 1 &&
-      !call->groups.at[0].arrow && !call->groups.at[1].arrow)
-    return true;
-  eval_error(e, "E0204", call->axes->span,
-             "`rope` wants `[S; D]`: the axis of positions, the axis that is rotated");
-  return false;
-}
-
-static bool rope_even(Eval *e, const Call *call, Str d) {
-  int64_t n = eval_size(e, d);
-  if (n <= 0 || n % 2 == 0) return n != SIZE_BAD;
-  eval_error(e, "E0305", call->span, "`rope` rotates pairs: `%s` (%lld) is odd", d, (long long)n);
-  return false;
-}
-
-static bool rope_positions(Eval *e, const Call *call, Str d) {
-  const Val *p = &call->arg[2];
-  if (p->kind == VAL_ABSENT) return true;
-  if (p->kind != VAL_INDEX && p->kind != VAL_INT) {
-    eval_error(e, "E0402", call->expr[2]->span, "`pos` is an index or i32, not %s",
-               kind_text(e->ctx, p));
-    return false;
-  }
-  if (dims_subset(&p->dims, &call->arg[0].dims) && !dims_has(&p->dims, d)) return true;
-  Report *r =
-      eval_error(e, "E0301", call->expr[2]->span, "`pos` has dimensions that the operand lacks");
-  diag_label(r, "has %s", dims_text(e->ctx, &p->dims));
-  return false;
-}
-
-Val op_rope(Eval *e, const Builtin *builtin, const Call *call) {
-  (void)builtin;
-  const Val *x = &call->arg[0], *theta = &call->arg[1], *in[] = {x, &call->arg[2]};
-  if (!rope_axes(e, call)) return val_poison();
-  if (!val_is_real(x)) return not_float(e, call, 0);
-  for (int i = 0; i < 2; i++)
-    if (!need_dims(e, call, &call->groups.at[i].from, x, call->expr[0])) return val_poison();
-  if (theta->kind != VAL_ABSENT && theta->kind != VAL_NUMBER) {
-    eval_error(e, "E0402", call->expr[1]->span, "`theta` is a number, not %s",
-               kind_text(e->ctx, theta));
-    return val_poison();
-  }
-  Str d = call->groups.at[1].from.at[0];
-  if (!rope_even(e, call, d) || !rope_positions(e, call, d)) return val_poison();
-  Val out = val_tensor(VAL_FLOAT, x->dims);
-  Op *op = lower_op(e, &out, 1, OP_rope, call->arg[2].kind == VAL_ABSENT ? 1 : 2, in, 2,
-                    call->groups.at);
-  double number = theta->kind == VAL_ABSENT ? 10000 : theta->number;
-  lower_float(e, op, ATTR_theta, number);
-  if (theta->kind == VAL_ABSENT || theta->known) eval_knows(e, "rope_theta", number, call->span);
-  return out;
-}
-
 /* ---- the table ---- */
 
 static const Builtin builtins[] = {
@@ -278,7 +222,8 @@ static const Builtin builtins[] = {
     {"iota", NULL, OP_iota, "D", 1, 0},
     {"one_hot", op_one_hot, OP_eq, "i", 1, 1},
     {"scatter_add", op_scatter, OP_scatter, "x i", 2, 1},
-    {"rope", op_rope, OP_rope, "x theta pos", 1, 1},
+    {"repeat", op_repeat, 0, "values", 1, 0},
+    {"rope", op_rope, OP_rope, "x theta pos factor original low high slow fast truncate", 1, 1},
     {"top", op_top, OP_argmax, "x k", 1, 1},
     {"route", op_route, OP_scatter, "gates k by", 1, 1},
 };

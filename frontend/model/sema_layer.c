@@ -229,23 +229,6 @@ static void declare_sub(Eval *e, Env *env, const AstStmt *stmt) {
 
 /* ---- stacks ---- */
 
-/* A list of numbers gives each round its own. */
-static void option_rounds(Eval *e, Given *given, const Stack *stack) {
-  if (given->val.kind != VAL_LIST || !given->val.items) return;
-  for (int i = 0; i < given->val.nitems; i++)
-    if (given->val.items[i].kind != VAL_NUMBER) return;
-  int64_t rounds = eval_size(e, stack->dim);
-  if (rounds > 0 && rounds != given->val.nitems) {
-    Report *r = eval_error(e, "E0307", given->ast->value->span,
-                           "`%s` has %d values for the %lld layers of `%s`", given->ast->name.text,
-                           given->val.nitems, (long long)rounds, stack->name);
-    diag_label(r, "must have one value for each layer");
-  }
-  Val v = val_tensor(VAL_FLOAT, (Dims){0});
-  v.rounds = stack, v.items = given->val.items, v.nitems = given->val.nitems;
-  given->val = v;
-}
-
 static bool stack_dim(Eval *e, const Env *env, const AstStmt *stmt, Str *dim) {
   Dims dims;
   if (!dims_resolve(e, env, &stmt->axes->groups.at[0].from, &dims)) return false;
@@ -289,7 +272,8 @@ static void declare_stack(Eval *e, Env *env, const AstStmt *stmt) {
     env_set(e, env, name, val_poison());
     return;
   }
-  for (uint32_t o = 0; o < stmt->with.n; o++) option_rounds(e, &given[o], stack);
+  for (uint32_t o = 0; o < stmt->with.n; o++)
+    rounds_option(e, &given[o].val, given[o].ast->name.text, given[o].ast->value->span, stack);
   const Stack *outer = e->stack;
   e->stack = stack, dims_add(&e->lead, stack->dim);
   bool ok = fill_stack(e, env, stmt, stack, given);

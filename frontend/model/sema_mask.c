@@ -228,7 +228,7 @@ static bool check_tensor(Eval *e, const Mask *mask, const Dims *scores, const Ma
        k = dims_has(&t->dims, axes->k);
   bool of_queries = fits && q && !k && mask->kind != MASK_TENSOR;
   if (of_queries && !axes->alike) return wrong_side(e, mask, axes, at);
-  if (of_queries || (fits && k && !(mask->kind == MASK_SAME))) return true;
+  if (of_queries || t->rounds || (fits && k && !(mask->kind == MASK_SAME))) return true;
   Str wanted = mask->kind == MASK_SAME ? axes->q : axes->k;
   Report *r = eval_error(e, "E0301", mask->span.file ? mask->span : at,
                          "this part of the mask does not fit the scores");

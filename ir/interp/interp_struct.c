@@ -2,6 +2,7 @@
    with an offset and a step per axis of the space. split and merge walk the space of the finer
    side, where both steps are linear. */
 #include "interp_inside.h"
+#include "ir/rope.h"
 #include <math.h>
 
 typedef struct JoinedSide {
@@ -155,21 +156,20 @@ static double rotated(const InterpRun *run, double x, double y, double cosine, d
   return field_add(field_mul(x, field_of(cosine)), field_mul(y, field_of(sine)));
 }
 
-/* Pairs (d, d + half) turn by the angle position * theta^(-2 d / D). */
+/* Pairs (d, d + half) turn by the angle position * rope_frequency. */
 static void move_rope(InterpRun *run) {
   const Tensor *tensor = run_in(run, 0);
   Tensor *out = run_out(run, 0);
   Str seq = run->op->group[0].from[0], dim = run->op->group[1].from[0];
   int s = type_find(&out->type, seq), d = type_find(&out->type, dim);
   int64_t size = out->type.axis[d].size, half = size / 2, index[MAX_RANK] = {0}, i = 0;
-  double theta = attr_float(&run->op->attrs, ATTR_theta, 0),
-         sign = attr_int(&run->op->attrs, ATTR_inverse, 0) ? -1 : 1;
+  double sign = attr_int(&run->op->attrs, ATTR_inverse, 0) ? -1 : 1;
   Steps from = steps_in(&out->type, &tensor->type), at_pos = {{0}};
   if (run->op->nin > 1) at_pos = steps_in(&out->type, &run_in(run, 1)->type);
   do {
     double pos = run->op->nin > 1 ? run_in(run, 1)->at[steps_at(&out->type, &at_pos, index)]
                                   : (double)index[s];
-    double angle = sign * pos * pow(theta, -2.0 * (double)(index[d] % half) / (double)size);
+    double angle = sign * pos * rope_frequency(run->op, index[d] % half, size);
     int64_t here = steps_at(&out->type, &from, index), far = half * from.step[d];
     double x = tensor->at[here], y = tensor->at[index[d] < half ? here + far : here - far];
     run_put(run, out, i++,

@@ -5,6 +5,7 @@
    (shape_given.c); calls and loops follow the signature of what they call (shape_call.c). Rules
    look at nothing but the op, so that any pass may ask at any time. */
 #include "shape.h"
+#include "ir/rope.h"
 
 const char *shape_why(const Shape *shape, const char *format, ...) {
   va_list args;
@@ -157,6 +158,8 @@ static const char *check_rope(const Shape *shape) {
   if (type_size(a, dim.from[0]) % 2) return shape_why(shape, "[rope-c2] D is not even");
   if (shape->op->nin < 1 || shape->op->nin > 2)
     return shape_why(shape, "[rope-c3] one or two operands");
+  why = rope_wrong(shape->op);
+  if (why) return shape_why(shape, "[rope-c5] %s", why);
   if (shape->op->nin == 1) return check_elem(shape, a->elem);
   const Type *pos = shape_in(shape, 1);
   Type rest = type_without(a, dim.from, 1);

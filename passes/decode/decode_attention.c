@@ -33,7 +33,7 @@ static bool counts(const Fn *f, ValueId v, Str dim) {
   return o && o->code == OP_iota && o->group[0].from[0] == dim;
 }
 
-/* key <= query, or that and something else */
+/* key <= query, or that and something else, or one of several such */
 static bool is_causal(const Fn *f, const DecodeHeads *heads, ValueId mask, bool *plain) {
   const Op *o = behind_expand(f, mask);
   bool rest;
@@ -41,6 +41,8 @@ static bool is_causal(const Fn *f, const DecodeHeads *heads, ValueId mask, bool 
   if (!o) return false;
   if (o->code == OP_and)
     return is_causal(f, heads, o->in[0], &rest) || is_causal(f, heads, o->in[1], &rest);
+  if (o->code == OP_or)
+    return is_causal(f, heads, o->in[0], &rest) && is_causal(f, heads, o->in[1], &rest);
   *plain = o->code == OP_le && counts(f, o->in[0], heads->k) && counts(f, o->in[1], heads->q);
   return *plain;
 }

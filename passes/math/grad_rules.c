@@ -5,6 +5,7 @@
    the first of the equals; where gives to the chosen side only. A rule reads the result instead of
    the operand where both would do: results that feed products are kept anyway. */
 #include "grad.h"
+#include "ir/rope.h"
 
 /* ---- element-wise ---- */
 void grad_neg(Back *back, const Op *o, const ValueId *dy) {
@@ -167,8 +168,7 @@ static void give_inverse(Back *back, const Op *o, uint32_t nin, const ValueId *a
                          *grad_in_type(back, o, 0), back->loc);
   Op *n = &vec_last(back->b->ops);
   for (int i = 1; i < o->ngroups; i++) op_add_group(back->m, n, o->group[i]);
-  const Attr *theta = attr_get(&o->attrs, ATTR_theta);
-  if (theta) attr_set_float(back->m, &n->attrs, ATTR_theta, theta->f);
+  if (o->code == OP_rope) rope_copy_attrs(back->m, n, o);
   if (!attr_int(&o->attrs, ATTR_inverse, 0)) attr_set_int(back->m, &n->attrs, ATTR_inverse, 1);
   grad_give(back, o, 0, g);
 }

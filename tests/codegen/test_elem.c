@@ -308,7 +308,9 @@ static void rope(Harness *h, int i) {
   harness_add(h, "  %%2 = rope[S; D] %%0 {theta = 10000} : %s\n",
               harness_result(h, "f32", 3, dims, size));
   harness_add(h,
-              "  %%3 = rope[S; D] %%0, %%1 {theta = 500, inverse = 1} : %s\n  return %%2, %%3\n}\n",
+              "  %%3 = rope[S; D] %%0, %%1 {theta = 500, factor = 8, original = 64, slow = 0.5, "
+              "fast = 4, ramp = 1, "
+              "inverse = 1} : %s\n  return %%2, %%3\n}\n",
               harness_result(h, "f32", 3, dims, size));
 }
 

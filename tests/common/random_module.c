@@ -337,6 +337,12 @@ static bool make_concat(Gen *g) {
   return add(g, v);
 }
 
+static void scale_frequencies(Module *m, AttrList *attrs, int64_t ramp) {
+  attr_set_float(m, attrs, ATTR_factor, 4), attr_set_float(m, attrs, ATTR_original, 16);
+  attr_set_float(m, attrs, ATTR_slow, 0.5), attr_set_float(m, attrs, ATTR_fast, 2);
+  attr_set_int(m, attrs, ATTR_ramp, ramp);
+}
+
 static bool make_rope(Gen *g) {
   ValueId a = pick(g);
   Type t = type_in(g, a);
@@ -346,6 +352,7 @@ static bool make_rope(Gen *g) {
       Group d[2] = {group_dims(1, &t.axis[i].dim), group_dims(1, &t.axis[j].dim)};
       ValueId v = emit(g, OP_rope, 1, &a, d, 2, t);
       attr_set_float(g->m, last_attrs(g), ATTR_theta, 100);
+      if (below(g, 2)) scale_frequencies(g->m, last_attrs(g), below(g, 4));
       return add(g, v);
     }
   return false;

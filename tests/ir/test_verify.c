@@ -33,6 +33,11 @@ static const Broken types[] = {
     {"rope-c2", "E1102", "%20 = rope[A; B] %0 {theta = 10} : f32[A:2, B:3]"},
     {"rope-c3", "E1102", "%20 = rope[S; D] %8, %6, %6 {theta = 10} : f32[S:4, D:2]"},
     {"rope-c4", "E1102", "%20 = rope[S; D] %8, %11 {theta = 10} : f32[S:4, D:2]"},
+    {"rope-c5", "E1102", "%20 = rope[S; D] %8 {theta = 10, factor = 0} : f32[S:4, D:2]"},
+    {"rope-c5", "E1102", "%20 = rope[S; D] %8 {theta = 10, factor = 2, ramp = 4} : f32[S:4, D:2]"},
+    {"rope-c5", "E1102",
+     "%20 = rope[S; D] %8 {theta = 10, factor = 2, original = 8, slow = 2, fast = 1, ramp = 1} : "
+     "f32[S:4, D:2]"},
     {"same-c1", "E1102", "%20 = rope[S; D] {theta = 10} : f32[S:4, D:2]"},
     {"unstack-c1", "E1102", "%20 = unstack[A] %0 : f32[B:3]"},
     {"stack-c1", "E1102", "%20 = stack[N] : f32[N:0]"},

@@ -90,7 +90,8 @@ static const Case cases[] = {
      "%11\n"},
     {"rope", "param @r : f32[S:3, D:4]\ninput @pos : i32[S:3]\noutput @y : f32[S:3, D:4]\n",
      "%10 = load @r : f32[S:3, D:4]\n%11 = load @pos : i32[S:3]\n"
-     "%12 = rope[S; D] %10, %11 {theta = 100, inverse = 1} : f32[S:3, D:4]\nstore @y, %12\n"},
+     "%12 = rope[S; D] %10, %11 {theta = 100, factor = 4, original = 16, slow = 0.5, fast = 2, "
+     "ramp = 2, inverse = 1} : f32[S:3, D:4]\nstore @y, %12\n"},
     Y("dot", "f32[R:2]", "%10 = dot[C] %0, %2 : f32[R:2]\n"),
     Y("dot", "f32[]", "%10 = dot[R, C] %0, %1 : f32[]\n"),
     Y("dot", "f32[R:2]", "%10 = dot[C] %0, %1 : f32[R:2]\n"),

@@ -185,7 +185,11 @@ class Program:
 
     def turn(s, v, dims, own, new):
         d, along = s.r.choice([(d, a) for d in own for a in own if SIZE[d] % 2 == 0 and a != d])
-        more = s.r.choice(['', ', theta = 100', ', pos = j' if along == 'B' and 'Batch' in dims else ''])
+        more = s.r.choice(['', ', theta = 100', ', factor = 2',
+                           ', factor = 4, original = 16, low = 0.5, high = 2',
+                           ', theta = 50, factor = 4, original = 9, slow = 0.2, fast = 2',
+                           ', pos = j' if along == 'B' and 'Batch' in dims
+                           else ''])
         s.add(f'rope[{along}; {d}]({v}{more})', dims)
 
     def largest(s, v, dims, own, new):

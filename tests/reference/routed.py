@@ -60,6 +60,10 @@ def init(names, shapes, path):
         shape = shapes[name]
         part = [0.0] * 8 if name == 'moe.bias' else filled(k, shape[1:] if layer is not None else shape)
         data.setdefault(name, []).extend(part)
+    write_weights(data, shapes, path)
+
+
+def write_weights(data, shapes, path):
     head, at = {}, 0
     for name, values in data.items():
         head[name] = dict(dtype='F32', shape=shapes[name], data_offsets=[at, at + 4 * len(values)])
@@ -125,4 +129,4 @@ def main():
     sys.exit(bad > 0)
 
 
-main()
+if __name__ == "__main__": main()

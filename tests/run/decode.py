@@ -91,11 +91,18 @@ def model(mask='causal', layers=BLOCK, body=STACK):
     return HEAD + ATTENTION.replace('MASK', mask) + layers + MODEL.replace('BODY', body) + TAIL
 
 
+BY_LAYER = model('seen', body=STACK.replace(
+    'of Block', 'of Block with seen = repeat([causal & sliding(3), causal]), base = [10, 1000, 10]'))
+for old, new in (('x, wq))', 'x, wq), theta = base)'), ('x, wk))', 'x, wk), theta = base)'),
+                 ('[Batch, Seq, Embed] {', '[Batch, Seq, Embed] with seen = causal, base = 1 {'),
+                 ('sub attn = Attention', 'sub attn = Attention with seen = seen, base = base')):
+    BY_LAYER = BY_LAYER.replace(old, new)
 CACHED = dict(
     causal=model(),
     sliding=model('causal & sliding(5)'),
     listed=model('causal & blocks(4) & (window(3) | global(1) | random(1, seed = 3))'),
     blind=model('causal & blocks(4) & global([1], columns = off)'),  # most positions do not even see themselves
+    layers=BY_LAYER,
     nested=model(layers=NESTED, body=STACK.replace('Block', 'Pair')),
     table=model(body='param pos [Seq, Embed] ~ normal(0.5)\n  '
                 + STACK.replace('embed[Vocab = tokens]', 'embed[Vocab = tokens] + pos')),
