@@ -97,10 +97,10 @@ bool field_is_log(double x) { return is_element(x) && x >= (double)((uint64_t)1 
 
 static uint64_t rank_of(double x) { return mixed(number(x) + 0x2545F4914F6CDD1Du); }
 
-/* Is the element m 2^e with |m| < 2^24, a number that f32 holds? About one random element of 2^20
+/* Is the element m 2^e with |m| < 2^24, a number that f32 holds? About one random element of 2^18
    is. */
 static bool is_constant(double x, double *real) {
-  enum { DIGITS = 24, MOST = 40 };
+  enum { DIGITS = 24, MOST = 126 };
   const uint64_t least = (uint64_t)1 << DIGITS;
   uint64_t up = number(x), down = number(x);
   for (int e = 0; e <= MOST; e++) {

@@ -61,10 +61,6 @@ static double divide(const Heads *heads, double a, double b) {
   return heads->field ? field_div(a, b) : a / b;
 }
 
-static bool larger(const Heads *heads, double a, double b) {
-  return heads->field ? field_less(b, a) : a > b;
-}
-
 static double function(const Heads *heads, OpCode code, double (*real)(double), double x) {
   return heads->field ? field_function(code, x, real) : real(x);
 }
@@ -89,13 +85,12 @@ static double softmax_row(Heads *heads, int64_t row) {
                         inner(heads, heads->q->at + heads->at_q[row], heads->q_step, k,
                               heads->kv_step, heads->width));
     heads->p[j] = admits(heads, row, j) ? s : -INFINITY;
-    if (larger(heads, heads->p[j], most)) most = heads->p[j];
+    if (heads->p[j] > most) most = heads->field ? 0 : heads->p[j];
   }
   if (most == -INFINITY) {
     for (int64_t j = 0; j < heads->keys; j++) heads->p[j] = 0;
     return -INFINITY;
   }
-  if (heads->field) most = 0;
   for (int64_t j = 0; j < heads->keys; j++) {
     heads->p[j] = function(heads, OP_exp, exp, subtract(heads, heads->p[j], most));
     sum = add(heads, sum, heads->p[j]);

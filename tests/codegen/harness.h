@@ -21,6 +21,7 @@ typedef struct Harness {
   VEC(char) text;
   double low, high;          /* range of random floats, -2 .. 2 at first */
   int64_t int_low, int_high; /* of random ints, -1 .. 9 */
+  bool whole;                /* random floats are whole numbers, results equal in every bit */
   VEC(int) inplace;          /* pairs argument, result: for every kernel of the batch */
   uint64_t random;           /* state */
   bool show;                 /* print tuned text of each kernel */

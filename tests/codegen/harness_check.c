@@ -177,6 +177,7 @@ Tensor running_random(Harness *h, const Fn *k, ValueId v, const Buffer *b) {
   Tensor x = {*t, ARENA_ARRAY(h->arena, double, n)};
   for (int64_t i = 0; i < n; i++) {
     double u = (double)(harness_next(h) >> 11) * 0x1p-53, f = h->low + (h->high - h->low) * u;
+    if (h->whole) f = nearbyint(f);
     ElemClass class = elem_class(t->elem);
     put(b, i,
         class == CLASS_FLOAT  ? f
@@ -250,7 +251,7 @@ static bool guard_kept(const char *p, int64_t bytes) {
 
 static bool equal(const Harness *h, double got, double want, double tolerance, Elem e) {
   if (isnan(want) || isnan(got)) return isnan(want) && (isnan(got) || h->near);
-  if (got == want) return true;
+  if (got == want || h->whole) return got == want;
   if (e == ELEM_bf16) tolerance += 0x1p-8;
   if (e == ELEM_f16) tolerance += 0x1p-10;
   double base = h->relative ? fabs(want) + 1e-37 / tolerance : 1 + fabs(want);

@@ -48,8 +48,8 @@ static void sums_are_of_their_products(void **state) {
 
 static void constants_are_in_order(void **state) {
   (void)state;
-  static const double constants[] = {-1e12f, -3,     -0.1f, -1e-5f, 0,  1e-5f,
-                                     0.1f,   0.123f, 1,     2.5,    1e9};
+  static const double constants[] = {-1e30f, -3,   -0.1f,  -1e-5f, 0,   1e-30f,
+                                     1e-5f,  0.1f, 0.123f, 1,      2.5, 1e9};
   int n = sizeof constants / sizeof *constants, below = 0, between = 0;
   for (int i = 1; i + 1 < n; i++)
     for (int k = 1; k + 1 < n; k++)
