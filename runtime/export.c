@@ -74,7 +74,9 @@ static void add_parameter(Export *export, const Map *map, const Run *r, int i) {
 
 static bool is_wanted(const Export *export, const rt_program *program, const rt_tensor *tensor) {
   bool adapter = rt_map_adapter(program, tensor) != NULL;
-  return tensor->kind == RT_PARAM &&
+  char key[RT_NAME + 32]; /* another parameter is written under its name */
+  snprintf(key, sizeof key, "weights.reads.%s", tensor->name);
+  return tensor->kind == RT_PARAM && !rt_setting_said(program, key) &&
          (export->of == OF_ALL || adapter == (export->of == OF_ADAPTERS));
 }
 

@@ -484,6 +484,10 @@ void watch_params(Eval *e, const AstStmt *stmt,
                   uint32_t first); /* that it has declared: from number `first` on */
 void watch_sizes(Eval *e, Str model);
 
+/* sema_attrs.c: of a parameter; of a sub or stack, whose parameters are those from `first` on. */
+void attrs_of_param(Eval *e, const AstAttrs *attrs, Param *param);
+void attrs_of_sub(Eval *e, const AstAttrs *attrs, uint32_t first);
+
 /* sema_adapt.c: adapters of low rank. All other parameters are frozen. */
 void adapt_param(const Eval *e, Param *param); /* when it is declared */
 void adapt_dot(Eval *e, const Call *call, Val *product);

@@ -376,7 +376,7 @@ static void no_function(Eval *e, const Env *env, const Call *call) {
               call->name, call->axes ? span_text(e->ctx, call->axes->span) : "");
 }
 
-/* cross_entropy(x, labels, ignore = -100): such labels are in the data on purpose. */
+/* cross_entropy(x, labels, ignore = -100), and nll: such labels are in the data on purpose. */
 static void note_ignored(Eval *e, const Call *call) {
   const Val *labels = call->n > 1 ? &call->arg[1] : NULL;
   if (!labels || !labels->input) return;
@@ -396,7 +396,8 @@ static Val call_declared(Eval *e, const Decl *decl, Call *call) {
     if (!drops_a_share(e, call)) return val_poison();
     if (dropout_is_off(e, call)) return call->arg[0];
   }
-  if (decl->std && !strcmp(decl->name, "cross_entropy")) note_ignored(e, call);
+  if (decl->std && (!strcmp(decl->name, "cross_entropy") || !strcmp(decl->name, "nll")))
+    note_ignored(e, call);
   return call_function(e, decl, call);
 }
 

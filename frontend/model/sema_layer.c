@@ -9,23 +9,6 @@
 
 /* ---- parameters ---- */
 
-static void read_attrs(Eval *e, const AstAttrs *attrs, Param *param) {
-  for (uint32_t i = 0; i < attrs->n; i++) {
-    const AstAttr *attr = &attrs->at[i];
-    if (!strcmp(attr->name.text, "nodecay")) param->nodecay = true;
-    else if (!strcmp(attr->name.text, "frozen")) param->frozen = true;
-    else if (!strcmp(attr->name.text, "f32")) param->f32 = true;
-    else {
-      static const char *const names[] = {"nodecay", "f32", "frozen"};
-      Report *r =
-          eval_error(e, "E0201", attr->name.span, "no attribute named `@%s`", attr->name.text);
-      const char *near = diag_nearest(attr->name.text, names, 3);
-      diag_help(r, "the attributes of a parameter are @nodecay, @f32, @frozen");
-      if (near) diag_edit(r, attr->name.span, "%s", near);
-    }
-  }
-}
-
 static bool check_init(Eval *e, const AstStmt *stmt, const Val *v) {
   if (v->kind == VAL_POISON) return false;
   bool number = v->kind == VAL_NUMBER || (v->kind == VAL_FLOAT && v->rounds);
@@ -95,7 +78,7 @@ static void declare_param(Eval *e, Env *env, const AstStmt *stmt) {
   param->dims = dims, param->lead = e->lead, param->init = init, param->decl = stmt,
   param->span = reader_span(e, stmt->names.at[0].span);
   eval_is_short(e, param->path, param->span);
-  read_attrs(e, &stmt->attrs, param), adapt_param(e, param), rule_declare(e, param);
+  attrs_of_param(e, &stmt->attrs, param), adapt_param(e, param), rule_declare(e, param);
   vec_push(e->arena, e->params, param);
   for (int i = 0; i < dims.n; i++) eval_size(e, dims.at[i]);
   eval_is_countable(e, &dims, &param->lead, stmt->axes->span, "a parameter");
@@ -295,6 +278,7 @@ void eval_declare(Eval *e, Env *env, const AstStmt *stmt) {
   if (stmt->kind == STMT_PARAM) declare_param(e, env, stmt);
   else if (stmt->kind == STMT_SUB) declare_sub(e, env, stmt);
   else declare_stack(e, env, stmt);
+  if (stmt->kind != STMT_PARAM) attrs_of_sub(e, &stmt->attrs, before);
   watch_params(e, stmt, before);
 }
 

@@ -279,20 +279,22 @@ AstStmt *ast_stmt_param(Parse *p, Span word, AstName name, AstAxes *axes, bool r
 }
 
 AstStmt *ast_stmt_sub(Parse *p, Span word, AstName name, AstName of, AstAxes *axes,
-                      AstOptions *with) {
+                      AstOptions *with, AstAttrs *attrs) {
   AstStmt *stmt = stmt_named(p, STMT_SUB, word, name);
   stmt->axes = axes;
   vec_push(p->c->arena, stmt->of, of);
   COPY_LIST(stmt->with, with);
+  COPY_LIST(stmt->attrs, attrs);
   return stmt;
 }
 
 AstStmt *ast_stmt_stack(Parse *p, Span word, AstName name, AstAxes *axes, AstNames *of,
-                        AstOptions *with) {
+                        AstOptions *with, AstAttrs *attrs) {
   AstStmt *stmt = stmt_named(p, STMT_STACK, word, name);
   stmt->axes = axes;
   COPY_LIST(stmt->of, of);
   COPY_LIST(stmt->with, with);
+  COPY_LIST(stmt->attrs, attrs);
   return stmt;
 }
 

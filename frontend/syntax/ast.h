@@ -158,8 +158,8 @@ typedef VEC(AstOption) AstOptions;
 
 typedef enum AstStmtKind {
   STMT_PARAM,  /* param name axes (~|=) value attrs */
-  STMT_SUB,    /* sub name = of[0] axes? with */
-  STMT_STACK,  /* stack name axes of (of..) with */
+  STMT_SUB,    /* sub name = of[0] axes? with attrs */
+  STMT_STACK,  /* stack name axes of (of..) with attrs */
   STMT_INPUT,  /* input names type */
   STMT_OUTPUT, /* output names */
   STMT_ASSIGN, /* names = value attrs */

@@ -118,8 +118,10 @@ AstAttrs *ast_attrs_add(Parse *p, AstAttrs *l, AstName n, AstArgs *args, Span s)
 
 AstStmt *ast_stmt_param(Parse *p, Span word, AstName n, AstAxes *a, bool random, AstExpr *value,
                         AstAttrs *attrs);
-AstStmt *ast_stmt_sub(Parse *p, Span word, AstName n, AstName of, AstAxes *a, AstOptions *with);
-AstStmt *ast_stmt_stack(Parse *p, Span word, AstName n, AstAxes *a, AstNames *of, AstOptions *with);
+AstStmt *ast_stmt_sub(Parse *p, Span word, AstName n, AstName of, AstAxes *a, AstOptions *with,
+                      AstAttrs *attrs);
+AstStmt *ast_stmt_stack(Parse *p, Span word, AstName n, AstAxes *a, AstNames *of, AstOptions *with,
+                        AstAttrs *attrs);
 AstStmt *ast_stmt_names(Parse *p, AstStmtKind k, Span word, AstNames *names, AstType *t);
 AstStmt *ast_stmt_assign(Parse *p, AstNames *names, AstExpr *value, AstAttrs *attrs);
 AstStmt *ast_stmt_value(Parse *p, AstStmtKind k, Span word, AstExpr *value);

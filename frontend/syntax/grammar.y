@@ -191,8 +191,8 @@ stmts: %empty                        { $$ = NULL; }
     | stmts error ";"                { yyerrok; }
     ;
 stmt: PARAM name shape init expr attrs { $$ = ast_stmt_param(p, @1, $2, $3, $4, $5, $6); }
-    | SUB name "=" name axes_opt with_opt { $$ = ast_stmt_sub(p, @1, $2, $4, $5, $6); }
-    | STACK name axes OF choice with_opt  { $$ = ast_stmt_stack(p, @1, $2, $3, $5, $6); }
+    | SUB name "=" name axes_opt with_opt attrs { $$ = ast_stmt_sub(p, @1, $2, $4, $5, $6, $7); }
+    | STACK name axes OF choice with_opt attrs  { $$ = ast_stmt_stack(p, @1, $2, $3, $5, $6, $7); }
     | INPUT names type               { $$ = ast_stmt_names(p, STMT_INPUT, @1, $2, $3); }
     | OUTPUT names                   { $$ = ast_stmt_names(p, STMT_OUTPUT, @1, $2, NULL); }
     | names "=" expr attrs           { $$ = ast_stmt_assign(p, $1, $3, $4); }

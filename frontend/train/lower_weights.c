@@ -166,6 +166,7 @@ static bool write_block(Module *m, Eval *e, const AstItem *block, bool built_in)
   bool good = true;
   for (uint32_t i = 0; i < block->block->settings.n; i++)
     good &= write_line(m, e, block->block->settings.at[i], built_in, &ignored);
+  if (m) write_shared_names(m, e, block);
   if (m && *ignored) module_set(m, "weights.ignore", "%s", ignored);
   return good;
 }

@@ -434,5 +434,6 @@ void check_weights(Eval *e, const AstItem *weights) {
     names_put(lines, 0, setting->path->text, i);
   }
   if (weights->block && !weights->bad && e->w->errors == before) missing_lines(e, weights, lines);
+  if (weights->block && e->w->errors == before) check_shared_names(e, weights);
   if (weights->block) check_weights_config(e, weights);
 }

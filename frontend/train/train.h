@@ -38,5 +38,8 @@ Str config_number(Ctx *c, double v);
 Str config_json(Eval *e, const AstValue *value);
 const char *config_known(const char *key); /* its name among the known numbers, or NULL */
 void check_weights_config(Eval *e, const AstItem *block); /* E0201, E0504, E0606 */
+/* A name of several lines (weights_shared.c): E0502; weights.reads.PATH = on: others write it */
+void check_shared_names(Eval *e, const AstItem *weights);
+void write_shared_names(Module *m, const Eval *e, const AstItem *weights);
 void write_weights(Module *m, Eval *e, const Choice *choice);
 #endif

@@ -180,6 +180,7 @@ MODELS = ['mlp', 'gpt2_small', 'llama_small', 'vit_small', 'bert_small', 'idx_sm
           'parallel',
           'mixer', 'seqops', 'regress', 'wider', 'contrast', 'encdec', 'axial', 'recommend', 'codes', 'scan', 'generic',
           'bert_lamb', 'bert_groups', 'gpt2_muon',
-          'mistral', 'gemma', 'neox', 'biases', 'latent', 'recurrent', 'ssd', 'clip_small', 'lora', 'mixture', 'hinge']
+          'mistral', 'gemma', 'neox', 'biases', 'latent', 'recurrent', 'ssd', 'clip_small', 'lora', 'mixture', 'hinge',
+          'dpo', 'distill']
 NARROW = [f'{m}.{kind}' for m in ('mlp', 'gpt2_small', 'llama_small') for kind in SCALES]
 for n in sys.argv[1:] or MODELS + NARROW: make(n)

@@ -319,6 +319,68 @@ def lora(rng):
     return w, loss, steady(2e-3, frozen=['embed'] + [k for k in w if k.startswith('h.*.') and k.endswith('.w')])
 
 
+V_E_H_D_M = 13, 12, 2, 6, 20
+
+
+def small_net(rng, w, path, layers):
+    """A GPT of a few layers; its logits as a function of the parameters and tokens."""
+    V, E, H, D, M = V_E_H_D_M
+    w[path + 'embed'] = param(rng, V, E, std=0.3)
+
+    def block(rng, p):
+        gain(rng, p, 'n1', E), gain(rng, p, 'n2', E)
+        for n in 'qkv': free(rng, p, n, E, H, D)
+        free(rng, p, 'o', H, D, E), free(rng, p, 'up', E, M), free(rng, p, 'down', M, E)
+    stacked(rng, w, path + 'h.*.', layers, block)
+
+    def logits(tokens):
+        x = w[path + 'embed'][tokens]
+        for i in range(layers):
+            p = round_of(w, path + 'h.*.', i)
+            h = rms(sub(p, 'n1'), x)
+            q, k, v = (ein('bse,ehd->bhsd', h, p[n + '.w']) for n in 'qkv')
+            x = x + ein('bhsd,hde->bse', F.scaled_dot_product_attention(q, k, v, is_causal=True), p['o.w'])
+            x = x + F.silu(rms(sub(p, 'n2'), x) @ p['up.w']) @ p['down.w']
+        return x @ w[path + 'embed'].T
+    return logits
+
+
+def dpo(rng):
+    B, S, V, w = 4, 7, V_E_H_D_M[0], {}
+    policy, reference = small_net(rng, w, 'policy.', 2), small_net(rng, w, 'reference.', 2)
+    rows = {}
+    for name in 'chosen', 'rejected':
+        t = rng.integers(0, V, (B, S + 1))
+        rows[name], rows[name + '_targets'] = t[:, :-1].copy(), t[:, 1:].copy()
+        rows[name + '_targets'][:, :3] = -100
+    save('dpo', **{k: v.astype('i4') for k, v in rows.items()})
+    rows = {k: torch.tensor(v) for k, v in rows.items()}
+
+    def log_p(net, name):
+        t = rows[name + '_targets']
+        return -F.cross_entropy(net(rows[name]).transpose(1, 2), t, ignore_index=-100, reduction='none').sum(1)
+
+    def loss():
+        won, lost = (log_p(policy, n) - log_p(reference, n) for n in ('chosen', 'rejected'))
+        return -F.logsigmoid(0.1 * (won - lost)).mean()
+    return w, loss, steady(2e-3, frozen=[k for k in w if k.startswith('reference')])
+
+
+def distill(rng):
+    B, S, V, w = 4, 7, V_E_H_D_M[0], {}
+    student, teacher = small_net(rng, w, 'student.', 1), small_net(rng, w, 'teacher.', 2)
+    t = rng.integers(0, V, (B, S + 1))
+    x, y = t[:, :-1].copy(), t[:, 1:].copy()
+    save('distill', tokens=x.astype('i4'), targets=y.astype('i4'))
+    x, y = torch.tensor(x), torch.tensor(y)
+
+    def loss():
+        s, p = student(x), F.log_softmax(teacher(x) / 2, -1)
+        far = F.kl_div(F.log_softmax(s / 2, -1), p, log_target=True, reduction='none').sum(-1).mean()
+        return 0.5 * ce(s, y) + 0.5 * 4 * far
+    return w, loss, steady(2e-3, frozen=[k for k in w if k.startswith('teacher')])
+
+
 def mixture(rng):
     B, S, I, E, K, M, O = 6, 5, 6, 8, 5, 10, 4
     w = {}
