@@ -34,6 +34,7 @@ static void write_target(Build *build, const Sizes *sizes, PlaceRule *rule,
     Str name = intern(build->m->ctx->names, value->path->text);
     if (!strcmp(name, "else")) otherwise = true;
     else if (!otherwise && !strcmp(name, "balanced")) rule->pieces = BALANCED_PIECES;
+    else if (!otherwise && !strcmp(name, "activations")) rule->activations = true;
     else if (otherwise) write_operand(build, sizes, rule, value, true);
     else if (strcmp(name, "none")) vec_push(build->m->arena, rule->axes, name);
   }

@@ -1,5 +1,7 @@
-/* The word `balanced` of a `place` line (Dealt of placement.h): the dims that it may cut in pieces,
-   and their sizes. Must not: judge whether it makes ranks equal; `plan` shows their work. */
+/* The words `balanced` and `activations` of a `place` line: the dims that the former (Dealt of
+   placement.h) may cut in pieces, and their sizes; the lines in which the latter (PlaceRule of
+   ir.h) changes something. Must not: judge whether `balanced` makes ranks equal; `plan` shows
+   their work. */
 #include "sema_plan.h"
 #include "ir/support/num.h"
 #include <string.h>
@@ -42,4 +44,30 @@ void check_balanced(PlanCheck *check, const PlaceLine *rule) {
     }
     check_size(check, rule, placed);
   }
+}
+
+/* ---- activations ---- */
+
+static bool some_param_has(const PlanCheck *check, const PlaceLine *rule) {
+  for (uint32_t i = 0; i < check->e->params.n; i++)
+    for (uint32_t k = 0; k < rule->dims.n; k++)
+      if (!rule->dims.at[k].otherwise &&
+          dims_has(&check->e->params.at[i]->dims, rule->dims.at[k].dim))
+        return true;
+  return false;
+}
+
+/* The word changes something where the line would split a parameter. */
+void check_activations(PlanCheck *check, const PlaceLine *rule) {
+  if (!rule->activations) return;
+  const char *why = rule->none       ? "`-> none` names parameters"
+                    : rule->balanced ? "`balanced` keeps parameters whole already"
+                                     : NULL;
+  for (uint32_t i = 0; i < rule->dims.n && !why; i++)
+    if (plan_is_stack_dim(check, rule->dims.at[i].dim)) why = "layers have stages";
+  if (!why && some_param_has(check, rule)) return;
+  Report *r = world_error(check->w, "E0602", rule->activations->span,
+                          "`activations` keeps parameters whole that the line would split");
+  diag_label(r, "%s", why ? why : "no parameter has a dim of this line");
+  diag_edit(r, rule->activations->span, "%s", "");
 }

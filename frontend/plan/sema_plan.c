@@ -105,6 +105,7 @@ static void read_target(PlanCheck *check, PlaceLine *line, const AstSetting *set
     Str name = intern(check->e->ctx->names, value->path->text);
     if (!strcmp(name, "else")) otherwise = true;
     else if (!otherwise && !strcmp(name, "balanced")) line->balanced = value;
+    else if (!otherwise && !strcmp(name, "activations")) line->activations = value;
     else if (otherwise) read_operand(check, line, value, true);
     else if (!strcmp(name, "none")) line->none = true;
     else {
@@ -283,7 +284,7 @@ static void check_once(PlanCheck *check, const PlaceLine *rule) {
   for (uint32_t i = 0; i < check->e->params.n; i++) {
     const Param *param = check->e->params.at[i];
     const Placed *first = NULL;
-    if (kept_whole(check, rule, param->path)) continue;
+    if (rule->activations || kept_whole(check, rule, param->path)) continue;
     for (uint32_t k = 0; k < rule->dims.n; k++) {
       const Placed *placed = &rule->dims.at[k];
       if (placed->otherwise || !param_has(param, placed->dim)) continue;
@@ -516,7 +517,10 @@ void check_plan(Eval *e, const Choice *choice, const AstItem *plan) {
   for (uint32_t i = 0; i < check.rules.n; i++)
     if (check.rules.at[i].axes.n)
       check_divides(&check, &check.rules.at[i]), check_once(&check, &check.rules.at[i]);
-  for (uint32_t i = 0; i < check.rules.n; i++) check_balanced(&check, &check.rules.at[i]);
+  for (uint32_t i = 0; i < check.rules.n; i++) {
+    check_balanced(&check, &check.rules.at[i]);
+    check_activations(&check, &check.rules.at[i]);
+  }
   check_batch(&check);
   check_messages(&check);
   for (uint32_t i = 0; i < check.rules.n; i++) warn_wide(&check, &check.rules.at[i]);

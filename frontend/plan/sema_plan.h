@@ -23,9 +23,10 @@ typedef struct PlaceLine { /* one `place` line */
   VEC(Placed) dims;
   VEC(Placed) paths; /* parameters, or what they are part of */
   VEC(const PlanAxis *) axes;
-  Span target;              /* the axes as written */
-  bool none;                /* -> none: these tensors stay whole */
-  const AstValue *balanced; /* the word; NULL: ranks have one block of each dim */
+  Span target;                 /* the axes as written */
+  bool none;                   /* -> none: these tensors stay whole */
+  const AstValue *balanced;    /* the word; NULL: ranks have one block of each dim */
+  const AstValue *activations; /* the word; NULL: parameters are split as well */
 } PlaceLine;
 
 typedef struct PlanCheck {
@@ -50,7 +51,8 @@ void check_layers(PlanCheck *p, const Placed *placed, int64_t size, int64_t rank
 bool check_searched(PlanCheck *check); /* E0602 */
 /* Help of E0701: ranks that share key/value heads (sema_heads.c). */
 void help_heads(PlanCheck *check, Report *r, const PlaceLine *rule, const Placed *heads);
-void check_balanced(PlanCheck *check, const PlaceLine *rule); /* E0602, E0701 (sema_balance.c) */
+void check_balanced(PlanCheck *check, const PlaceLine *rule);    /* E0602, E0701 (sema_balance.c) */
+void check_activations(PlanCheck *check, const PlaceLine *rule); /* E0602 (sema_balance.c) */
 void check_stages(PlanCheck *p);          /* E0602, W0702, W0706 (sema_stages.c) */
 void check_machine(PlanCheck *check);     /* E0201, E0708, N0701 */
 void check_flights(PlanCheck *check);     /* E0602, N0702 (sema_flight.c) */

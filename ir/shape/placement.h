@@ -39,14 +39,16 @@ bool placement_is_whole(const Placement *p);                          /* on ever
 int64_t placement_ways(const Module *m, const Placement *p, Str dim); /* number of blocks of dim */
 bool placement_fits(const Module *m, const Type *t, const Placement *p); /* blocks are equal */
 
-/* placement_rules.c: where the place rules want a value of that type. `miss`, if not NULL, gets the
-   first axis whose dim it does not divide: the value is whole on it. */
+/* placement_rules.c: where the place rules want a value of that type, or a parameter or state.
+   `miss`, if not NULL, gets the first axis whose dim it does not divide: the value is whole on
+   it. */
 typedef struct RuleMiss {
   const PlaceRule *rule; /* NULL: every axis divides what it cuts */
   Str dim;
   int axis;
 } RuleMiss;
 Placement placement_by_rules(const Module *m, const Type *t, RuleMiss *miss);
+Placement placement_of_weight(const Module *m, const Type *t, RuleMiss *miss);
 
 Type placement_local(const Module *m, const Type *t, const Placement *p); /* sizes of one rank */
 /* A dim of a parameter or state without the padding that its split needs; `whole`: of all ranks. */

@@ -24,7 +24,7 @@ static bool names_axis(const PlaceRule *rule, Str axis) {
 }
 
 /* The dim of t that axis `name` cuts; *rule is the line that says so. */
-static Str dim_for(const Module *m, const Type *t, Str name, const PlaceRule **rule) {
+static Str dim_for(const Module *m, const Type *t, bool weight, Str name, const PlaceRule **rule) {
   for (int otherwise = 0; otherwise < 2; otherwise++)
     for (uint32_t i = 0; i < m->rules.n; i++) {
       const PlaceRule *place_rule = *rule = &m->rules.at[i];
@@ -32,7 +32,7 @@ static Str dim_for(const Module *m, const Type *t, Str name, const PlaceRule **r
       uint32_t n = otherwise ? place_rule->otherwise.n : place_rule->dims.n;
       for (uint32_t k = 0; k < n; k++) {
         Str dim = answers(m, t, otherwise ? place_rule->otherwise.at[k] : place_rule->dims.at[k]);
-        if (dim) return dim;
+        if (dim) return weight && !otherwise && place_rule->activations ? NULL : dim;
       }
     }
   return NULL;
@@ -48,12 +48,12 @@ Dealt dim_dealt(const Module *m, Str dim) {
   return (Dealt){-1, 0};
 }
 
-Placement placement_by_rules(const Module *m, const Type *t, RuleMiss *miss) {
+static Placement place(const Module *m, const Type *t, bool weight, RuleMiss *miss) {
   Placement placement = {0};
   int axes[MAX_MESH], n = mesh_order(m, axes);
   for (int i = 0; i < n; i++) {
     const PlaceRule *rule;
-    Str dim = dim_for(m, t, m->mesh.at[axes[i]].name, &rule);
+    Str dim = dim_for(m, t, weight, m->mesh.at[axes[i]].name, &rule);
     if (!dim || m->mesh.at[axes[i]].size == 1) continue;
     placement.on[axes[i]] = dim;
     if (placement_fits(m, t, &placement)) continue;
@@ -61,4 +61,12 @@ Placement placement_by_rules(const Module *m, const Type *t, RuleMiss *miss) {
     if (miss && !miss->rule) *miss = (RuleMiss){rule, dim, axes[i]};
   }
   return placement;
+}
+
+Placement placement_by_rules(const Module *m, const Type *t, RuleMiss *miss) {
+  return place(m, t, false, miss);
+}
+
+Placement placement_of_weight(const Module *m, const Type *t, RuleMiss *miss) {
+  return place(m, t, true, miss);
 }

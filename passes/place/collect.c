@@ -161,6 +161,7 @@ static void add_arguments(CollectLoop *loop) {
     site_put(&loop->in, arg, v, &placement);
     if (i && is_kept_split(loop, arg, &placement)) join_kept(loop, arg, v);
   }
+  uses_follow_weights(f, &loop->in.u);
 }
 
 /* The operand that a loop continues and the slices that it adds have the same placement: that of

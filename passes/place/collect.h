@@ -36,6 +36,7 @@ typedef struct Collect {
 } Collect;
 
 typedef struct Uses { /* of the values of one function; arrays by ValueId */
+  Arena *arena;
   Placement *assigned;
   bool *free;     /* made where it is needed: positions, constants, inputs, and values made from
                      them */
@@ -66,6 +67,7 @@ Uses uses_new(Module *m, const Fn *f);
 void uses_of_entry(Module *m, const Fn *f, Uses *uses);
 /* uses: of the body of loop o, called from f with uses `outer`. */
 void uses_of_body(Module *m, const Fn *f, const Uses *outer, const Op *o, Uses *uses);
+void uses_follow_weights(const Fn *f, Uses *uses);
 bool sum_like(const Fn *f, const Op *o); /* add or sub of floats */
 
 /* ---- collect_reshard.c ---- */

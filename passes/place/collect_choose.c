@@ -4,8 +4,11 @@
    The cost is the bytes sent now to bring the operands into place, plus the bytes that the result
    needs later to get its assigned placement. Among equals the least bytes now win, then a cut
    result, then the order of the table. Two rules take precedence over costs: a parameter stays on
-   the axes that cut it, and a gradient is cut where its parameter is. Where the parameter is whole
-   its gradient may stay a partial sum at no cost. */
+   the axes that cut it, and a gradient is cut where its parameter is, and is not where `zero`
+   shares out the parameter. Where the parameter is whole its gradient may stay a partial sum at no
+   cost. */
+#include "ir/plan/module_settings.h"
+#include "ir/word_patterns.h"
 #include "collect.h"
 #include <math.h>
 
@@ -103,6 +106,13 @@ static double now_cost(const Chooser *chooser, const CollectChoice *choice) {
   return sum;
 }
 
+/* A sum over the axis is sent as shards of the gradient; a gradient made in blocks would be
+   gathered whole. */
+static bool zero_shards(const Chooser *chooser) {
+  const Module *m = chooser->s->m;
+  return plan_zero_stage(m) && text_lists(plan_zero_axes(m), m->mesh.at[chooser->axis].name);
+}
+
 static double later_cost(const Chooser *chooser, const CollectChoice *choice) {
   double sum = 0;
   for (uint32_t i = 0; i < chooser->o->nout; i++) {
@@ -110,7 +120,8 @@ static double later_cost(const Chooser *chooser, const CollectChoice *choice) {
     const Type *t = value_type(chooser->s->f, v);
     Str assigned = chooser->s->u.assigned[v].on[chooser->axis], state = choice->out[i];
     bool gradient = chooser->s->u.gradient[v];
-    if (gradient && assigned && state != assigned) sum += MISPLACED_COST;
+    bool moves = assigned ? state != assigned : is_split(state) && zero_shards(chooser);
+    if (gradient && moves) sum += MISPLACED_COST;
     if (gradient && !assigned && is_partial(state)) continue;
     sum += convert_cost(chooser->s, state, assigned, chooser->axis,
                         bytes_without_axis(chooser->s, t, &chooser->w->out[i], chooser->axis));

@@ -11,7 +11,8 @@
 
 Uses uses_new(Module *m, const Fn *f) {
   uint32_t n = f->values.n + 1;
-  Uses uses = {.assigned = ARENA_ARRAY(m->arena, Placement, n),
+  Uses uses = {.arena = m->arena,
+               .assigned = ARENA_ARRAY(m->arena, Placement, n),
                .free = ARENA_ARRAY(m->arena, bool, n)};
   uses.input = ARENA_ARRAY(m->arena, bool, n), uses.linear = ARENA_ARRAY(m->arena, bool, n);
   uses.root = ARENA_ARRAY(m->arena, bool, n), uses.gradient = ARENA_ARRAY(m->arena, bool, n);
@@ -52,6 +53,25 @@ static void find_free(const Fn *f, Uses *uses) {
     if (o->code == OP_load && o->global->kind == GLOBAL_PARAM) uses->of[o->out] = o->global;
     if (o->code == OP_cast) uses->of[o->out] = uses->of[o->in[0]];
   }
+}
+
+/* Element-wise results of weights, states and gradients, with their dims, have their placement and
+   not that of the rules: a parameter that stays whole is updated, measured and rounded whole. */
+void uses_follow_weights(const Fn *f, Uses *uses) {
+  ValueId *as = ARENA_ARRAY(uses->arena, ValueId, f->values.n + 1);
+  for (uint32_t i = 0; i < f->values.n; i++) {
+    const Op *def = value_def(f, i);
+    bool state = def && def->code == OP_load && def->global->kind == GLOBAL_STATE;
+    bool weight = uses->of[i] && (!def || def->code == OP_load);
+    as[i] = weight || state || uses->root[i] ? i : NO_VALUE;
+  }
+  EACH_OP (f, o)
+    for (uint32_t i = 0; i < o->nin && op_family(o->code) == FAMILY_ELEM; i++) {
+      ValueId v = as[o->in[i]];
+      if (v == NO_VALUE || as[o->out] != NO_VALUE) continue;
+      if (!type_same_dims(value_type(f, o->out), value_type(f, v))) continue;
+      as[o->out] = v, uses->assigned[o->out] = uses->assigned[v];
+    }
 }
 
 /* ---- gradients ---- */
@@ -244,6 +264,7 @@ void uses_of_entry(Module *m, const Fn *f, Uses *uses) {
                              ARENA_ARRAY(m->arena, char, f->values.n + 1)};
     find_roots(f, uses, &update, o->in[0]);
   }
+  uses_follow_weights(f, uses);
   follow_gradients(m, f, uses, &flow);
   find_linear(m, f, uses);
   find_inner(f, uses, readers(m, f));

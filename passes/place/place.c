@@ -42,10 +42,11 @@ typedef struct Placer {
   bool failed;
 } Placer;
 
-static Placement placement_of(Placer *placer, const Type *t, bool must_divide) {
+static Placement placement_of(Placer *placer, const Type *t, bool weight) {
   RuleMiss miss = {0};
-  Placement placement = placement_by_rules(placer->m, t, &miss);
-  if (must_divide && miss.rule && !placer->failed)
+  Placement placement =
+      weight ? placement_of_weight(placer->m, t, &miss) : placement_by_rules(placer->m, t, &miss);
+  if (weight && miss.rule && !placer->failed)
     indivisible(placer->m, miss.rule, miss.dim, type_size(t, miss.dim), miss.axis),
         placer->failed = true;
   return placement;

@@ -170,11 +170,14 @@ def placed(r, axis, size, text):
 
 
 def dealt(line, axis, size, text):
-    """Now and then its dims in pieces, where they can be."""
+    """Now and then its dims in pieces, where they can be, or those of parameters whole."""
     first, sizes = re.match(r'place (.*?) ->', line).group(1).split(', '), stored(text)
     own = random.Random(line + text)               # so that other choices of a seed stay as they are
     fits = all(sizes.get(d, 1) % (2 * size) == 0 and d != 'Batch' and f'[{d}] of' not in text for d in first)
-    return line.replace(f'-> {axis}', f'-> {axis} balanced') if fits and own.random() < .5 else line
+    if fits and own.random() < .5: return line.replace(f'-> {axis}', f'-> {axis} balanced')
+    held = re.findall(r'^  param \w+ \[(.*?)\]', text, re.M)
+    held = any(d in dims.split(', ') for d in first for dims in held) and not any(f'[{d}] of' in text for d in first)
+    return line.replace(f'-> {axis}', f'-> {axis} activations') if held and own.random() < .3 else line
 
 
 def whole(r, text):
@@ -183,10 +186,10 @@ def whole(r, text):
     return [f'place {r.choice(paths)} -> none'] if paths and r.random() < .15 else []
 
 
-def zero(r, over):
-    """over: lists of axes that may be named."""
+def zero(r, over, more=()):
+    """over: lists of axes that may be named, more: further axes."""
     line = f'zero {r.randint(0, 3)}'
-    if r.random() < .5: line += f' over {", ".join(r.choice(over))}'
+    if r.random() < .5: line += f' over {", ".join(wider(r.choice(over), line, more))}'
     if r.random() < .6: line += f' bucket = {r.choice(BYTES)}'
     for option in (r.choice(['accumulate = full', 'accumulate = shard']), 'keep_root = off', 'keep_gathered = on',
                    f'persist = {r.choice(["64", "1KiB", "1MiB"])}', 'prefetch = 0 overlap = off'):
@@ -194,6 +197,11 @@ def zero(r, over):
     own = random.Random(line)                      # so that other choices of a seed stay as they are
     ahead = line[5] != '0' and 'prefetch' not in line and own.random() < .3
     return line + (f' prefetch = {own.choice(["1", "1MiB"])} overlap = on' if ahead else '')
+
+
+def wider(axes, line, more):
+    own = random.Random(f'{axes}{line}{more}')     # so that other choices of a seed stay as they are
+    return [*axes, *more] if own.random() < .5 else axes
 
 
 def samples(r):
@@ -219,7 +227,7 @@ def many(r, text):
     lines += whole(r, text)
     share = BATCH // ways
     if r.random() < .5: lines.append(f'micro {r.choice([d for d in (1, 2, 4, 8) if share % d == 0])}')
-    if over and r.random() < .85: lines.append(zero(r, over))
+    if over and r.random() < .85: lines.append(zero(r, over, [a for a, _ in axes if a == 'tensor']))
     over_axes = f' over {r.choice(axes)[0]}' if r.random() < .3 else ''
     lines += [l + over_axes for l in kept(r, text)] + precision(r) + rest(r)
     if r.random() < .2: lines = in_bytes(r, lines)

@@ -1,0 +1,131 @@
+"""Plans that split sequences, in exact arithmetic: python3 long.py SHARDC [ROWS]
+
+Rows of choices in which every two meet: how attention gets its keys (gathered, balanced, heads exchanged for positions
+by all-to-all, both over two axes, fewer key/value heads than ranks), layouts of its weights, zero over the axes of the
+sequence and of samples, stages, recomputation, micro-batches, rules, 16 bits. `equal` shows that every plan computes
+the model; parameters, gradients and states are all in shards (no W0703 but of learned positions); and where heads are
+exchanged, the bytes of the all-to-alls are the products of sizes, and nothing of attention is gathered.
+"""
+import itertools, os, random, re, sys, tempfile
+from common import check, run
+from pairs import greedy
+
+SHARDC = os.path.abspath(sys.argv[1])
+WEIGHTS = {
+    'separate': ('''  param wq [Kv, Group, Head, Embed] ~ normal(0.4)
+  param wk [Kv, Head, Embed] ~ normal(0.4)
+  param wv [Kv, Head, Embed] ~ normal(0.4)
+  param wo [Embed, Kv, Group, Head] ~ normal(0.4)
+  q = dot[Embed](x, wq)
+  k = dot[Embed](x, wk)
+  v = dot[Embed](x, wv)''', 'Kv, Group, Head'),
+    'fused': ('''  param wi [Embed, QKV, Kv, Head] ~ normal(0.4)
+  param wo [Kv, Head, Embed] ~ normal(0.4)
+  q, k, v = unstack[QKV](dot[Embed](x, wi))''', 'Kv, Head')}
+MODEL = '''use "std"
+dims {{ Batch, Seq; Key like Seq; Embed = 16; QKV = 3 }}
+dims {{ Kv = {kv}; Group = 2; Head = {head}; Mlp = 12; Layers = 2; Vocab = 10 }}
+layer Attention(x: [Batch, Seq, Embed]) -> [Batch, Seq, Embed] {{
+{weights}
+  y = attention[Seq -> Key; Head](rope[Seq; Head](q, theta = 100), rope[Seq; Head](k, theta = 100), v, mask = {mask})
+  return dot[{joined}](y, wo)
+}}
+layer Block(x: [Batch, Seq, Embed]) -> [Batch, Seq, Embed] {{
+  sub norm = RMSNorm[Embed]
+  sub attn = Attention
+  sub up = Linear[Embed -> Mlp]
+  sub down = Linear[Mlp -> Embed]
+  x = x + attn(norm(x))
+  return x + down(silu(up(x)))
+}}
+model M {{
+  input tokens, targets [Batch, Seq] of Vocab
+  param wte [Vocab, Embed] ~ normal(0.4)
+  param wpe [Seq, Embed] ~ normal(0.4)
+  stack h [Layers] of Block
+  logits = dot[Embed](h(wte[Vocab = tokens] + wpe), wte)
+  loss cross_entropy[Vocab](logits, targets)
+}}
+train t for M {{
+  size Seq = 16
+  batch 8
+  steps 2
+  data "t.bin" format = bytes
+  optim {optim}
+  {clip}
+}}
+plan p for M {{
+{lines}}}
+'''
+# The axes of the sequence with their sizes, and the lines of each way.
+WAYS = {'gather': ({'cp': 4}, ['place Seq -> cp']), 'balanced': ({'cp': 4}, ['place Seq -> cp balanced']),
+        'exchange': ({'cp': 2}, ['place Kv -> cp activations else Seq']),
+        'both': ({'a2a': 2, 'cp': 2}, ['place Kv -> a2a activations else Seq', 'place Seq -> cp']),
+        'both balanced': ({'a2a': 2, 'cp': 2}, ['place Kv -> a2a activations else Seq',
+                                                'place Seq -> cp balanced']),
+        'exchange of four': ({'cp': 4}, ['place Kv -> cp activations else Seq']),
+        'few heads': ({'cp': 2, 'rep': 2}, ['place Kv -> cp activations else Seq',
+                                            'place Group -> rep activations else Seq'])}
+CHOICES = {'way': list(WAYS), 'weights': list(WEIGHTS), 'zero': [0, 1, 2, 3], 'data': [1, 2],
+           'rest': ['', 'pipe', 'tensor'], 'recompute': ['all', 'input', 'none'], 'micro': [1, 4],
+           'precision': ['f32', 'bf16'], 'optim': ['adamw lr = 0.1', 'lion lr = 0.1', 'sgd lr = 0.1 momentum = 0.5'],
+           'clip': ['', 'clip 1'], 'mask': ['causal', 'causal & sliding(4)', 'blocks(2) & (window(3) | global(1))'],
+           'more': ['', 'accumulate = full', 'prefetch = 1 overlap = on']}
+
+
+def fits(row):
+    return not (row['way'] == 'few heads' and row['weights'] == 'fused'
+                or row['way'] == 'exchange of four' and row['weights'] == 'separate'
+                or row['rest'] == 'pipe' and row['recompute'] == 'none'
+                or 'prefetch' in row['more'] and not row['zero'])
+
+
+def text(row):
+    axes, lines = WAYS[row['way']]
+    axes = {'data': row['data'], **axes}
+    lines = ['place Batch -> data', *lines]
+    if row['rest'] == 'pipe': axes['pipe'], lines = 2, [*lines, 'place Layers -> pipe']
+    if row['rest'] == 'tensor': axes['tensor'], lines = 2, [*lines, 'place Mlp, Vocab -> tensor']
+    over = [a for a in axes if a not in ('pipe', 'tensor')]
+    lines = [f'mesh {", ".join(f"{a} = {n}" for a, n in axes.items())}', *lines,
+             f'zero {row["zero"]} over {", ".join(over)} bucket = 1KiB {row["more"]}', f'micro {row["micro"]}',
+             f'recompute h.* keep = {row["recompute"]}', f'precision {row["precision"]}']
+    weights, joined = WEIGHTS[row['weights']]
+    return MODEL.format(kv=2 if row['weights'] == 'separate' else 4, head=4, weights=weights, joined=joined,
+                        mask=row['mask'], optim=row['optim'], clip=row['clip'],
+                        lines=''.join(f'  {l}\n' for l in lines))
+
+
+def sent(out):
+    return {(a, c): int(n) for a, c, n in re.findall(r'over (\w+) +(\w+) +(\d+)', out)}
+
+
+def exact_bytes(folder):
+    """All-to-alls of a step: q, k, v and y forward, y and its gradient, those of q, k, v backward."""
+    row = {'data': 1, 'zero': 3, 'rest': '', 'recompute': 'all', 'micro': 4, 'optim': 'adamw lr = 0.1', 'clip': '',
+           'mask': 'causal', 'more': ''}
+    for (weights, n), precision in itertools.product((('separate', 2), ('fused', 4)), ('f32', 'bf16')):
+        row.update(way='exchange' if n == 2 else 'exchange of four', weights=weights, precision=precision)
+        open(f'{folder}/m.shard', 'w').write(text(row))
+        out, err = run(SHARDC, 'plan', 'm.shard', '--plan', 'p', cwd=folder)
+        keys = 8 if weights == 'separate' else 16          # elements of a position's keys; of its queries 16
+        want = 2 * 8 * 16 * (5 * 16 + 4 * keys) // n       # layers, samples, positions; a rank sends its share
+        right = sent(out)['cp', 'all_to_all'] == want and 'W0703' not in err
+        check(right, f'{weights} {precision}: {want}\n{out}{err}')
+
+
+def main():
+    rows, left = greedy(CHOICES, random.Random(4), int(sys.argv[2]) if len(sys.argv) > 2 else 40, fits, 100)
+    check(len(left) == 4 or len(sys.argv) > 2, f'pairs that meet in no row, other than the four that cannot: {left}')
+    with tempfile.TemporaryDirectory() as folder:
+        exact_bytes(folder)
+        for row in rows:
+            open(f'{folder}/m.shard', 'w').write(text(row))
+            out, err = run(SHARDC, 'plan', 'm.shard', '--plan', 'p', cwd=folder)
+            whole = [w for w in re.findall(r'does not partition parameter (.*)', err) if w != '`wpe`']
+            check(not whole, f'{row}: {err}\n{text(row)}')
+            run(SHARDC, 'equal', 'm.shard', '--plan', 'p', cwd=folder)
+    print(f'{len(rows)} plans are equal to their model')
+
+
+main()
