@@ -104,6 +104,16 @@ static inline bool clashes(const Touch *t, const Me *me, const Cell *c, uint8_t 
   return true;
 }
 
+/* Read by ld.global.nc in this launch: then nobody may write it, also later. */
+static inline bool is_constant(const Me *me, const Cell *c, uint8_t bytes) {
+  return c->constant_bytes & bytes && c->constant >= me->w->cta->launch->first_stamp;
+}
+
+static void note_constant(const Me *me, Cell *c, uint8_t bytes) {
+  uint8_t before = is_constant(me, c, 15) ? c->constant_bytes : 0;
+  c->constant = me->who >> 5, c->constant_bytes = (uint8_t)(before | bytes);
+}
+
 static bool read_cell(Warp *w, const Op *op, int lane, const Touch *t, const Me *me, Cell *c,
                       uint8_t bytes) {
   uint32_t who;
@@ -112,6 +122,7 @@ static bool read_cell(Warp *w, const Op *op, int lane, const Touch *t, const Me 
     fault(w, op, lane, "ld.global.nc of memory written in this launch");
     return false;
   }
+  if (t->constant) note_constant(me, c, bytes);
   if (!t->atomic) note_read(me, c, bytes); /* atomic writes may follow an atomic read */
   return true;
 }
@@ -141,6 +152,10 @@ static bool write_cell(Warp *w, const Op *op, int lane, const Touch *t, const Me
     return report_race(w, op, lane, t, c->read, "read");
   if (c->read_bytes >> 4 & bytes && unordered(me, c->read2))
     return report_race(w, op, lane, t, c->read2, "read");
+  if (is_constant(me, c, bytes)) {
+    fault(w, op, lane, "a write of memory read by ld.global.nc in this launch");
+    return false;
+  }
   note_write(me, t, c, bytes);
   if (!t->atomic) c->read_bytes = (uint8_t)(c->read_bytes & ~bytes & ~(bytes << 4));
   return true;
@@ -232,7 +247,7 @@ static inline bool quick_read(const Me *me, Cell *c, uint8_t bytes) {
 }
 
 static inline bool quick_write(const Me *me, const Touch *t, Cell *c, uint8_t bytes) {
-  if (!quiet(me, c)) return false;
+  if (!quiet(me, c) || is_constant(me, c, bytes)) return false;
   if (c->read_bytes & 15 && unordered(me, c->read)) return false;
   if (c->read_bytes >> 4 && unordered(me, c->read2)) return false;
   note_write(me, t, c, bytes);

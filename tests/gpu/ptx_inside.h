@@ -133,9 +133,11 @@ struct PtxModule {
  * stamps only grow. who = stamp << 5 | lane; 0: nobody. */
 typedef struct Cell {
   uint32_t wrote, wrote2, read, read2;
+  uint32_t constant;               /* stamp of the last ld.global.nc */
   uint8_t wrote_bytes, read_bytes; /* of the word: the first's in bits 0-3, the second's in 4-7 */
   uint8_t atomic;                  /* bit 0: wrote was an atomic write, bit 1: wrote2 */
   uint8_t flying;                  /* bytes that an asynchronous copy has yet to bring */
+  uint8_t constant_bytes;          /* that `constant` read */
 } Cell;
 
 typedef struct Block {
