@@ -61,6 +61,13 @@ LLVMValueRef gemm_out_turn(Gemm *x, LLVMValueRef at, LLVMValueRef block);
    (m, n) exists. */
 LLVMValueRef gemm_out_read(Gemm *x, LLVMValueRef room, LLVMValueRef row, LLVMValueRef column);
 void gemm_out_put(Gemm *x, LLVMValueRef m, LLVMValueRef n, LLVMValueRef sum);
+/* The same of several, whose operands are read before the first result is stored: a store would
+   hold up loads that may be of its bytes. */
+typedef struct GemmOut {
+  LLVMValueRef m, n, sum;
+} GemmOut;
+enum { GEMM_OUT_MOST = 8 };
+void gemm_out_put_all(Gemm *x, const GemmOut *out, int count);
 void gemm_results(Gemm *x, int pass);
 void gemm_reduce(Gemm *x); /* the second phase of several splits */
 #endif

@@ -30,28 +30,42 @@ static void set_columns(Gemm *gemm, Point *p, LLVMValueRef n) {
 
 static LLVMTypeRef numbers(Gemm *gemm) { return emit_vector(gemm->e, ELEM_f32, gemm->e->lanes); }
 
-/* All results are evaluated before one is stored: a result may have the buffer of an operand. */
-static void put_results(Gemm *gemm, LLVMValueRef batch, LLVMValueRef m, LLVMValueRef n,
-                        LLVMValueRef sum) {
-  Emit *emit = gemm->e;
-  Point p = {0};
-  set_dims(gemm, &p, &gemm->p.batch, batch);
-  set_dims(gemm, &p, &gemm->p.m, m);
-  set_columns(gemm, &p, n);
-  for (int i = 0; i < gemm->p.nzero; i++)
-    point_set(&p, (Index){.dim = gemm->p.zero[i], .at = emit_index(emit, 0)});
-  product_add_names(emit, &gemm->p, &p);
+typedef struct Evaluated { /* the results of some columns of a row */
+  Point p;
   LLVMValueRef value[MAX_RESULTS];
+} Evaluated;
+
+static void evaluate(Gemm *gemm, LLVMValueRef batch, LLVMValueRef m, LLVMValueRef n,
+                     LLVMValueRef sum, Evaluated *out) {
+  Emit *emit = gemm->e;
+  out->p = (Point){0};
+  set_dims(gemm, &out->p, &gemm->p.batch, batch);
+  set_dims(gemm, &out->p, &gemm->p.m, m);
+  set_columns(gemm, &out->p, n);
+  for (int i = 0; i < gemm->p.nzero; i++)
+    point_set(&out->p, (Index){.dim = gemm->p.zero[i], .at = emit_index(emit, 0)});
+  product_add_names(emit, &gemm->p, &out->p);
   expr_reset(emit);
   expr_bind(emit, gemm->p.value,
             expr_convert(emit, sum, ELEM_f32, value_type(gemm->k, gemm->p.value)->elem));
   for (uint32_t i = 0; i < gemm->k->results.n; i++)
-    value[i] = expr_value(emit, gemm->k->results.at[i], &p);
+    out->value[i] = expr_value(emit, gemm->k->results.at[i], &out->p);
+}
+
+static void store(Gemm *gemm, const Evaluated *from) {
   for (uint32_t i = 0; i < gemm->k->results.n; i++) {
     bool again = false; /* expr_put stores to all buffers of a value */
     for (uint32_t j = 0; j < i; j++) again |= gemm->k->results.at[j] == gemm->k->results.at[i];
-    if (!again) expr_put(emit, gemm->k->results.at[i], &p, value[i]);
+    if (!again) expr_put(gemm->e, gemm->k->results.at[i], &from->p, from->value[i]);
   }
+}
+
+/* All results are evaluated before one is stored: a result may have the buffer of an operand. */
+static void put_results(Gemm *gemm, LLVMValueRef batch, LLVMValueRef m, LLVMValueRef n,
+                        LLVMValueRef sum) {
+  Evaluated evaluated;
+  evaluate(gemm, batch, m, n, sum, &evaluated);
+  store(gemm, &evaluated);
 }
 
 /* Address in the workspace of element `flat` of split `split`. */
@@ -103,6 +117,18 @@ void gemm_out_put(Gemm *gemm, LLVMValueRef m, LLVMValueRef n, LLVMValueRef sum) 
   if (in) branch = emit_if(gemm->e, in);
   put(gemm, m, n, sum);
   if (in) emit_end_if(gemm->e, branch);
+}
+
+void gemm_out_put_all(Gemm *gemm, const GemmOut *out, int count) {
+  bool ragged = gemm->g.m % gemm->g.tile[GEMM_M] || gemm->g.n % gemm->g.tile[GEMM_N];
+  Evaluated evaluated[GEMM_OUT_MOST];
+  if (ragged || gemm->g.phases > 1 || count > GEMM_OUT_MOST) {
+    for (int i = 0; i < count; i++) gemm_out_put(gemm, out[i].m, out[i].n, out[i].sum);
+    return;
+  }
+  for (int i = 0; i < count; i++)
+    evaluate(gemm, gemm->batch, out[i].m, out[i].n, out[i].sum, &evaluated[i]);
+  for (int i = 0; i < count; i++) store(gemm, &evaluated[i]);
 }
 
 LLVMValueRef gemm_out_row(Gemm *gemm) {

@@ -292,14 +292,17 @@ static void put_sums(Gemm *gemm, const Out *out, int half, int block) {
 static void put_results(Gemm *gemm, const Out *out, int half, int block) {
   Warp *w = &gemm->w;
   int lanes = gemm->e->lanes, turns = 8 * WGMMA_OUT / lanes / 32;
+  GemmOut *all = ARENA_ARRAY(gemm->e->arena, GemmOut, turns);
   for (int i = 0; i < turns; i++) {
     LLVMValueRef flat =
         warp_times(w, warp_plus(w, w->lane, i * 32), lanes); /* of eight rows of 128 columns */
     LLVMValueRef row = warp_div(w, flat, WGMMA_OUT), column = warp_rem(w, flat, WGMMA_OUT);
     LLVMValueRef sum = gemm_out_read(gemm, out->room, row, column);
     LLVMValueRef m = warp_add(w, gemm->m0, warp_add(w, out->row, warp_plus(w, row, 8 * half)));
-    gemm_out_put(gemm, m, warp_add(w, gemm->n0, warp_plus(w, column, block * WGMMA_OUT)), sum);
+    LLVMValueRef n = warp_add(w, gemm->n0, warp_plus(w, column, block * WGMMA_OUT));
+    all[i] = (GemmOut){m, n, sum};
   }
+  gemm_out_put_all(gemm, all, turns);
 }
 
 static void put_tile(Gemm *gemm, const Out *out) {
