@@ -11,6 +11,7 @@
    Values in lanes that the mask excludes are arbitrary, but such lanes are neither loaded nor
    stored. */
 #include "expr.h"
+#include "ir/apart.h"
 
 bool expr_is_argument(const Fn *k, ValueId v) { return k->values.at[v].def == NO_OP; }
 
@@ -382,19 +383,8 @@ LLVMValueRef expr_address(Emit *e, ValueId arg_or_result, const Point *p) {
   return element_pointer(e, arg_or_result, buffer_number(e, arg_or_result), p);
 }
 
-/* Whether no result can be in this argument's buffer: order allows that only for equal sizes. */
-static bool never_written(const Emit *e, ValueId v) {
-  const Type *t = value_type(e->k, v);
-  if (!expr_is_argument(e->k, v)) return false;
-  for (uint32_t r = 0; r < e->k->results.n; r++) {
-    const Type *o = value_type(e->k, e->k->results.at[r]);
-    if (elem_bytes(o->elem) * type_count(o) == elem_bytes(t->elem) * type_count(t)) return false;
-  }
-  return true;
-}
-
 static void mark_invariant(Emit *e, ValueId v, LLVMValueRef load) {
-  if (!never_written(e, v)) return;
+  if (!expr_is_argument(e->k, v) || !kernel_buffer_apart(e->k, buffer_number(e, v))) return;
   unsigned kind = LLVMGetMDKindIDInContext(e->context, "invariant.load", 14);
   LLVMValueRef node = LLVMMDNodeInContext(e->context, NULL, 0);
   LLVMSetMetadata(load, kind, node);

@@ -1,26 +1,12 @@
 /* The start of a phase on a GPU: a kernel with one global pointer per buffer.
 
    Pointers of operands that no result can overwrite are noalias and readonly, so that LLVM may load
-   them through the read-only path; nothing is promised for the others, because a result may have
-   the buffer of an operand of its size. */
+   them through the read-only path; nothing is promised for the others (ir/apart.h). */
 #include "phase.h"
 #include "simt.h"
+#include "ir/apart.h"
 
 enum { KERNEL_CONVENTION = 71 /* ptx_kernel */ };
-
-static int64_t buffer_bytes(const Fn *k, uint32_t i) {
-  const Type *t = value_type(k, i < k->args.n ? k->args.at[i] : k->results.at[i - k->args.n]);
-  return type_count(t) * elem_bytes(t->elem);
-}
-
-bool nvptx_alone(const Fn *k, uint32_t i) {
-  uint32_t n = k->args.n + k->results.n;
-  if (i >= n) return true; /* the workspace */
-  for (uint32_t j = 0; j < n; j++)
-    if ((i < k->args.n) != (j < k->args.n) && buffer_bytes(k, i) == buffer_bytes(k, j))
-      return false;
-  return true;
-}
 
 static void attribute(Emit *e, unsigned at, const char *name, uint64_t value) {
   unsigned kind = LLVMGetEnumAttributeKindForName(name, strlen(name));
@@ -30,7 +16,7 @@ static void attribute(Emit *e, unsigned at, const char *name, uint64_t value) {
 static void describe_buffers(Emit *e, uint32_t n) {
   for (uint32_t i = 0; i < n; i++) {
     attribute(e, i + 1, "align", (uint64_t)emit_buffer_align(e, i));
-    if (!nvptx_alone(e->k, i)) continue;
+    if (!kernel_buffer_apart(e->k, i)) continue;
     attribute(e, i + 1, "noalias", 0);
     if (i < e->k->args.n) attribute(e, i + 1, "readonly", 0);
   }

@@ -6,8 +6,5 @@
 /* Declares kernel SYMBOL_pN with one global pointer per buffer (operands, results, workspace) and
    attribute `threads` as its size of a CTA; leaves the builder at its start. */
 void nvptx_begin_phase(Emit *e, int phase);
-/* Whether buffer i (operand or result) cannot be the memory of any on the other side of the arrow:
-   a result may have the buffer of an operand of its size. */
-bool nvptx_alone(const Fn *k, uint32_t i);
 
 #endif

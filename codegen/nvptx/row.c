@@ -21,6 +21,7 @@
 #include "group.h"
 #include "phase.h"
 #include "space.h"
+#include "ir/apart.h"
 
 enum { BITS = 8 }; /* of a byte */
 
@@ -316,7 +317,8 @@ static void wait_for_readers(RowKernel *kernel) {
   Emit *e = kernel->e;
   bool alone = true;
   for (uint32_t r = 0; r < e->k->results.n; r++)
-    if (is_of_rows(kernel, e->k->results.at[r])) alone &= nvptx_alone(e->k, e->k->args.n + r);
+    if (is_of_rows(kernel, e->k->results.at[r]))
+      alone &= kernel_buffer_apart(e->k, e->k->args.n + r);
   if (alone || kernel->group == 1) return;
   if (kernel->group > WARP) simt_barrier(e);
   else simt_warp_barrier(e);

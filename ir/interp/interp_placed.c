@@ -3,7 +3,8 @@
 
    Every byte remembers the mark of the value that wrote it last; each value of each call has a mark
    of its own (views share their base's, results of a loop's body are handed over to the loop's). A
-   kernel first spoils its workspace and its results that are not in place, then reads its operands
+   kernel first spoils its workspace and its results that are not in place, or of which attribute
+   `apart` says that they share bytes with no operand, then reads its operands
    byte by byte with their marks, then writes: so whatever overlaps is found. A collective does the
    same with its two buffers, which it takes as dense, and exchanges blocks with the machines of its
    peers (interp_ranks.c): what it receives may come before all that it sends is sent.
@@ -11,6 +12,7 @@
    Loops are in interp_rounds.c, messages in flight in interp_flights.c, streams in
    interp_streams.c. */
 #include "interp_rounds.h"
+#include "ir/apart.h"
 #include "ir/schedule/pipeline_schedule.h"
 
 const char interp_alone[] = "the other ranks did not come to this collective";
@@ -34,7 +36,8 @@ static void spoil_outputs(PlacedCall *call, const Op *op) {
   spoil_work(call, op, attr_int(&op->callee->attrs, ATTR_workspace, 0));
   for (uint32_t i = 0; i < op->nout; i++) {
     call->mark[op->out + i] = placed_new_mark(call);
-    bool inplace = call->f->values.at[op->out + i].storage.view == VIEW_INPLACE;
+    bool inplace = call->f->values.at[op->out + i].storage.view == VIEW_INPLACE &&
+                   !kernel_buffer_apart(op->callee, op->nin + i);
     if (!inplace && !placed_visit(call, op->out + i, NULL, SPOIL))
       placed_error(call, op, "writes outside of its memory:", op->out + i);
   }

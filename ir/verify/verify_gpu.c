@@ -2,6 +2,7 @@
    follow from the cut (gpu_plan.h), and buffers begin where attribute align says. The code
    generator trusts all of these: with one thread too few some output would be left unwritten, and a
    vector that is too long would cross the end of the buffer. */
+#include "ir/apart.h"
 #include "ir/kernel/gpu_plan.h"
 #include "verify.h"
 
@@ -91,9 +92,16 @@ static bool aligned(const Attr *said, int64_t n, const int64_t *known) {
   return true;
 }
 
-void verify_alignments(Verifier *verifier) {
+static bool all_apart(const Attr *said, int64_t n, const bool *apart) {
+  for (int64_t i = 0; said && i < said->i; i++)
+    if (said->list[i] < 0 || said->list[i] >= n || !apart[said->list[i]]) return false;
+  return true;
+}
+
+void verify_buffers(Verifier *verifier) {
   if (!module_on_gpu(verifier->m)) return;
   int64_t *const *known = gpu_alignments(verifier->m);
+  bool *const *apart = kernels_apart(verifier->m);
   for (uint32_t i = 0; i < verifier->m->fns.n; i++) {
     const Fn *k = verifier->fn = verifier->m->fns.at[i];
     if (k->kind != FN_KERNEL || !attr_get(&k->attrs, ATTR_tile) || kernel_beside(verifier->m, k))
@@ -101,6 +109,10 @@ void verify_alignments(Verifier *verifier) {
     if (!aligned(attr_get(&k->attrs, ATTR_align), k->args.n + k->results.n, known[i]))
       verify_report(verifier, "E1110", verify_at_fn(verifier),
                     "[select-c7] @%s is called with buffers that begin on less than align says",
+                    k->name);
+    if (!all_apart(attr_get(&k->attrs, ATTR_apart), k->args.n + k->results.n, apart[i]))
+      verify_report(verifier, "E1110", verify_at_fn(verifier),
+                    "[select-c9] @%s is called with a buffer in `apart` that shares bytes",
                     k->name);
   }
 }

@@ -6,6 +6,7 @@
 #include "passes/tune/gpu.h"
 #include "messages.h"
 #include "ir/word_patterns.h"
+#include "ir/apart.h"
 #include "ir/kernel/kernel_key.h"
 #include "passes/tune/tune.h"
 
@@ -100,7 +101,7 @@ static void add_larger(Module *m) {
 
 void pass_select(Module *m) {
   bool gpu = module_on_gpu(m);
-  if (gpu) gpu_align(m);
+  if (gpu) gpu_align(m), kernels_mark_apart(m);
   for (uint32_t i = 0; i < m->fns.n; i++) {
     Fn *k = m->fns.at[i];
     if (k->kind != FN_KERNEL) continue;

@@ -4,8 +4,9 @@
  *
  *   gpu_mutate [-v | -p] [KERNEL]     -v lists what nobody noticed, -p prints the PTX instead
  *
- * Exit 1 when fewer than 95 % are noticed, comparisons shifted by one apart. README.md argues the
- * others. */
+ * Exit 1 when fewer than 95 % are noticed, comparisons shifted by one apart (README.md argues the
+ * others), or when a kernel in place of an operand is not reported although its attribute `apart`
+ * denies it. */
 #include "mutate.h"
 #include "codegen/codegen.h"
 #include "ir/interp/interp.h"
@@ -38,6 +39,7 @@ typedef struct Kernel {
   int64_t bytes[BUFFERS];
   Tensor *want;
   double tolerance;
+  bool in_place; /* the first result takes the bytes of the first operand */
 } Kernel;
 
 /* ---- the kernel and what it should give ---- */
@@ -176,7 +178,7 @@ static bool right(const Kernel *k, PtxDevice *d, const uint64_t *params, char *e
 
 /* Operands must come out as they went in. */
 static bool kept(const Kernel *k, PtxDevice *d, const uint64_t *params, char *error, int size) {
-  for (int i = 0; i < k->nargs; i++) {
+  for (int i = k->in_place; i < k->nargs; i++) {
     char *now = calloc(1, (size_t)k->bytes[i] + 8);
     bool same =
         ptx_read(d, now, params[i], k->bytes[i]) && !memcmp(now, k->given[i], (size_t)k->bytes[i]);
@@ -196,6 +198,7 @@ static bool run(const Kernel *k, const char *text, const PtxOptions *o, char *er
     params[i] = ptx_alloc(d, k->bytes[i]);
     if (i < k->nargs) ptx_write(d, params[i], k->given[i], k->bytes[i]);
   }
+  if (k->in_place) params[k->nargs] = params[0];
   int64_t workspace = attr_int(&k->k->attrs, ATTR_workspace, 0);
   if (workspace) params[n++] = ptx_alloc(d, workspace);
   bool ok = m && launch(k, m, params, n, error, size) && right(k, d, params, error, size) &&
@@ -241,6 +244,27 @@ static void free_kernel(Kernel *k) {
   ctx_free(k->ctx);
 }
 
+/* Kernels in place of an operand are right, and reported if `apart` denies it. */
+static bool denial_noticed(void) {
+#define IN_PLACE(attributes)                                                                       \
+  "kernel @k(%0 : f32[A:48, B:64], %1 : f32[B:64]) {family = \"elem\"" attributes                  \
+  "} {\n%2 = add %0, %1 : f32[A:48, B:64]\n%3 = tanh %2 : f32[A:48, B:64]\nreturn %3\n}\n"
+  static const Sample told[] = {{"in place", IN_PLACE(""), 1e-5},
+                                {"denial", IN_PLACE(", apart = [0, 2]"), 1e-5}};
+  bool as_wanted = true;
+  for (int i = 0; i < 2; i++) {
+    Kernel k = {.in_place = true};
+    char error[1000] = "";
+    if (!compile(&k, &told[i])) return printf("%s: does not compile\n", told[i].name), false;
+    bool fine = unnoticed(&k, k.text, error, sizeof error);
+    bool wanted = i ? !fine && strstr(error, "ld.global.nc in this launch") : fine;
+    if (!wanted) printf("%s: %s\n", told[i].name, fine ? "not noticed" : error);
+    as_wanted &= wanted;
+    free_kernel(&k);
+  }
+  return as_wanted;
+}
+
 int main(int argc, char **argv) {
   bool verbose = argc > 1 && !strcmp(argv[1], "-v"), print = argc > 1 && !strcmp(argv[1], "-p");
   const char *only = argc > 1 + verbose + print ? argv[1 + verbose + print] : NULL;
@@ -271,5 +295,5 @@ int main(int argc, char **argv) {
   }
   printf("%d of %d mutants noticed, shifted comparisons apart (%.1f %%)\n", all - lost, all,
          100.0 * (all - lost) / (all ? all : 1));
-  return (all - lost) * 100 < all * 95;
+  return (all - lost) * 100 < all * 95 || (!only && !denial_noticed());
 }

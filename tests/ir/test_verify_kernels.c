@@ -17,6 +17,9 @@
   ", " attributes "} {\n%1 = exp %0 : f32[A:4]\nreturn %1\n}\n"
 #define GPU_WITH(attributes) GPU_TILE("[4, 1]", attributes)
 #define GPU_ONE "chunks = [1], threads = [32], shared = [0]"
+#define APART(list, call)                                                                          \
+  GPU_WITH(GPU_ONE ", apart = " list)                                                              \
+  "body @b(%0 : f32[A:4]) {\n%1 = kernel @k, %0 : f32[A:4]\n" call "return %2\n}\n"
 #define GPU_OF(operand, attributes, op)                                                            \
   "select\ntarget {device = gpu, ..}\n"                                                            \
   "kernel @k(" operand ") {" attributes "} {\n" op "\n}\n"
@@ -135,6 +138,8 @@ static const Broken modules[] = {
      "} {\n%1 = exp %0 : f32[A:3]\nreturn %1\n}\nbody @b(%0 : f32[A:4]) {\n"
      "%1 = slice[A -> A] %0 {at = 1} : f32[A:3] {0: view(%0 + 1)}\n%2 = kernel @k, %1 : f32[A:3]\n"
      "return %2\n}\n"},
+    {"select-c9", "E1110", APART("[1]", "%2 = kernel @k, %1 : f32[A:4] {0: inplace(%1)}\n")},
+    {"select-c9", "E1110", APART("[2]", "%2 = kernel @k, %1 : f32[A:4]\n")},
     {"family-c1", "E1110",
      ELEM_OF("family = \"ele\", variant = \"scalar\", tile = [1], chunks = [1]")},
     {"select-c1", "E1110", ELEM_OF("family = \"elem\", variant = \"scalar\", chunks = [1]")},
