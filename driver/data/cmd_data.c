@@ -1,6 +1,7 @@
 /* `shardc data`: looks at files of tokens and arrays (info), writes tokens in another format
-   (convert), and makes tokens of text (data_tokenize.c). All reading is the runtime's, so what this
-   shows is what an executable will see. Must not: change the files that it reads. */
+   (convert), makes tokens of text (data_tokenize.c), and blends files of tokens (data_blend.c). All
+   reading is the runtime's, so what this shows is what an executable will see. Must not: change the
+   files that it reads. */
 #include "data_tokenize.h"
 #include "driver/sheet/sheet.h"
 #include "ir/support/num.h"
@@ -148,22 +149,18 @@ static Exit data_info(Cli *o) {
 
 /* ---- convert ---- */
 
-static Exit check_tokens(Cli *o, const DataParts *parts, int64_t *largest) {
-  *largest = 0;
-  for (uint32_t i = 0; i < parts->n; i++) {
-    const Array *array = &parts->at[i].array;
-    TokenRange range = range_of(array);
-    bool tokens = array->kind != NUMBER_FLOAT && array->rank <= 1 && range.low >= 0 &&
-                  range.high <= INT32_MAX;
-    if ((int64_t)range.high > *largest && tokens) *largest = (int64_t)range.high;
-    if (tokens) continue;
-    Report *e = diag_at(o->c->diag, "E1402", (Span){0}, "%s holds no tokens", parts->at[i].path);
-    diag_fact(e, "tokens are one sequence of whole numbers from 0; these are %s, %.10g to %.10g%s",
-              number_type(o, array), range.low, range.high,
-              array->rank > 1 ? ", of several dimensions" : "");
-    return EXIT_INPUT;
-  }
-  return EXIT_FINE;
+Exit data_tokens_of(Cli *o, const DataFile *part, int64_t *largest) {
+  const Array *array = &part->array;
+  TokenRange range = range_of(array);
+  bool tokens =
+      array->kind != NUMBER_FLOAT && array->rank <= 1 && range.low >= 0 && range.high <= INT32_MAX;
+  if ((int64_t)range.high > *largest && tokens) *largest = (int64_t)range.high;
+  if (tokens) return EXIT_FINE;
+  Report *e = diag_at(o->c->diag, "E1402", (Span){0}, "%s holds no tokens", part->path);
+  diag_fact(e, "tokens are one sequence of whole numbers from 0; these are %s, %.10g to %.10g%s",
+            number_type(o, array), range.low, range.high,
+            array->rank > 1 ? ", of several dimensions" : "");
+  return EXIT_INPUT;
 }
 
 static bool copy_part(Shards *shards, const Array *array) {
@@ -199,9 +196,10 @@ Exit data_finish(Cli *o, Shards *shards, bool ok) {
 static Exit data_convert(Cli *o) {
   DataParts parts = {0};
   Shards shards = {0};
-  int64_t largest;
+  int64_t largest = 0;
   Exit e = open_parts(o, &parts);
-  if (e == EXIT_FINE) e = check_tokens(o, &parts, &largest);
+  for (uint32_t i = 0; i < parts.n && e == EXIT_FINE; i++)
+    e = data_tokens_of(o, &parts.at[i], &largest);
   if (e == EXIT_FINE) e = shards_open(&shards, o, largest);
   if (e == EXIT_FINE) {
     bool ok = true;
@@ -217,17 +215,21 @@ static Exit data_convert(Cli *o) {
 static const struct {
   const char *name;
   Exit (*run)(Cli *o);
-} verbs[] = {{"info", data_info}, {"convert", data_convert}, {"tokenize", data_tokenize}};
+} verbs[] = {{"info", data_info},
+             {"convert", data_convert},
+             {"tokenize", data_tokenize},
+             {"blend", data_blend}};
 
-/* Options that belong to some of the three only. */
+/* Options that belong to some of them only. */
 static const struct {
   CliOption id;
   const char *name, *verbs;
-} bound[] = {{OPT_TO, "to", "convert tokenize"},
-             {OPT_SHARD, "shard", "convert tokenize"},
-             {OPT_FROM, "from", "info convert tokenize"},
-             {OPT_OUTPUT, "output", "convert tokenize"},
-             {OPT_EOT, "eot", "tokenize"},
+} bound[] = {{OPT_TO, "to", "convert tokenize blend"},
+             {OPT_SHARD, "shard", "convert tokenize blend"},
+             {OPT_FROM, "from", "info convert tokenize blend"},
+             {OPT_OUTPUT, "output", "convert tokenize blend"},
+             {OPT_EOT, "eot", "tokenize blend"},
+             {OPT_TOKENS, "tokens", "blend"},
              {OPT_CHAT, "chat", "tokenize"},
              {OPT_LENGTH, "length", "tokenize"},
              {OPT_PACK, "pack", "tokenize"},
@@ -246,5 +248,5 @@ Exit cmd_data(Cli *o) {
         return cli_usage("`shardc data %s` has no option `--%s`", verb, bound[k].name);
     return cli_report(o, verbs[i].run(o));
   }
-  return cli_usage("`shardc data` does info, convert or tokenize, not `%s`", verb);
+  return cli_usage("`shardc data` does info, convert, tokenize or blend, not `%s`", verb);
 }

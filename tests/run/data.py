@@ -84,7 +84,7 @@ def refusals():
     open(path('bad.npy'), 'wb').write(b'\x93NUMPY\1\0\xff\xff')
     data('info', 'bad.npy', expect=1, says='E1401')
     data('info', 'absent', expect=4, says='E0001')
-    data('look', 'x', expect=2, says='info, convert or tokenize')
+    data('look', 'x', expect=2, says='info, convert, tokenize or blend')
     data('info', 'all.bin', '--eot', '1', expect=2, says='no option `--eot`')
     data('tokenize', 's.txt', '-o', 'x.bin', expect=2, says='--tokenizer')
     for number in 'x', '-1', '', 'inf': data('info', 's.txt', '--head', number, expect=2, says='whole number')
