@@ -23,7 +23,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { WORK_PER_SECOND = 50000000 };
+enum { WORK_PER_SECOND = 50000000, LEAST_BLOCK = 16 };
 
 static bool refuse_class(EqualRun *run, const Module *m, const char *path) {
   Report *r = diag_at(run->o->c->diag, "E1207", (Span){0},
@@ -139,20 +139,23 @@ static Exit find_sizes(EqualRun *run, bool strict) {
   Module *m = load_shard(&one, run->o->operands.at[0]);
   diag_take(run->o->c->diag, one.c->diag, "E");
   if (!m) return EXIT_INPUT;
-  run->buckets = module_whole(m, "plan.zero") > 0;
+  run->buckets = module_whole(m, "plan.zero") > 0, run->blocks = plan_int8_block(m) > LEAST_BLOCK;
   equal_sizes(run->o, m, strict, &run->sizes);
   return EXIT_FINE;
 }
 
 /* Small groups of parameters fill one bucket of `zero`, where those of the plan fill many. So the
    second run has buckets of a few numbers, unless the plan allows none, and each rank's piece has
-   some of them. */
+   some of them; messages in 8 bits have the smallest blocks, which no piece cuts. */
 static bool compare_early(EqualRun *run) {
   Cli small = cli_again(run->o);
   EqualRun again = *run;
   if (!run->buckets) return compare_after(run, "prove", true);
   again.o = &small, again.tight = true;
   vec_push(run->o->c->arena, small.sets, "plan.zero.bucket=256");
+  if (run->blocks)
+    vec_push(run->o->c->arena, small.sets,
+             arena_printf(run->o->c->arena, "plan.precision.block=%d", LEAST_BLOCK));
   bool equal = compare_after(&again, "prove", true), refused = diag_errors(small.c->diag);
   if (refused) return compare_after(run, "prove", true);
   run->o->sets = small.sets, run->report = again.report, run->made = again.made,

@@ -8,7 +8,8 @@ typedef struct EqualRun {
   Cli *o;            /* with the sizes that are compared; in a context of its own */
   const char *sizes; /* in words; "": as written */
   bool buckets;      /* the plan has some */
-  bool tight;        /* they have no padding for alignment */
+  bool blocks;       /* and blocks of messages in 8 bits, larger than need be */
+  bool tight;        /* buckets have no padding for alignment */
   bool made;         /* both sides could be made */
   int64_t ranks, steps, seed;
   uint32_t classes;

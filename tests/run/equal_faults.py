@@ -158,7 +158,9 @@ class Pair:
     def __init__(self, folder, at, after):
         self.folder, self.name = folder, f'{os.path.basename(at[0])} {at[2]} {after}'
         model = run(SHARDC, 'dump', *at, *sizes(SHARDC, at), '--after', 'micro')[0]
-        model = re.sub('^set ', 'set made.tight = "on"\nset ', model, count=1, flags=re.M)  # as `equal` has it
+        model = re.sub('^set ', 'set made.tight = "on"\nset ', model, count=1, flags=re.M)  # as `equal` has it,
+        for key, least in ('zero.bucket', 256), ('precision.block', 16):                   # and these
+            model = re.sub(rf'^set plan.{key} = .*', f'set plan.{key} = "{least}"', model, flags=re.M)
         open(f'{folder}/model.ir', 'w').write(model)
         self.ranks = run(SHARDC, 'dump', f'{folder}/model.ir', '--after', after)[0].split('\n')
         p = self.told(self.ranks)
