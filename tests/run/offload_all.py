@@ -1,4 +1,4 @@
-"""The operands of `offload`, every two choices: python3 offload_all.py SHARDC processor|gpu
+"""The operands of `offload`, every two choices: python3 offload_all.py SHARDC processor|gpu [ROWS]
 
 A small GPT under rows of choices: which of optimizer, gradients, parameters and saved inputs are on the host, of all
 parameters or of those of some layers; the stage of ZeRO, micro-batches, clipping, the guard against numbers that are
@@ -107,9 +107,9 @@ def on_gpus(row, what):
 
 
 text_file(f'{folder}/text.txt')
-found = greedy(CHOICES, random.Random(4), fits=fits)[0]
+found, left = greedy(CHOICES, random.Random(4), int((sys.argv + [1000])[3]), fits)
 for row in found:
     write(row)
     (on_gpus if WHERE == 'gpu' else on_processors)(row, ' '.join(f'{k}={v}' for k, v in row.items()))
 shutil.rmtree(folder)
-print(f'{WHERE}: {len(found)} rows of every two choices: what is on the host changes no bit')
+print(f'{WHERE}: {len(found)} rows, {len(left)} pairs of choices left out: what is on the host changes no bit')

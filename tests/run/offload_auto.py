@@ -68,7 +68,6 @@ def chosen(memory, **more):
     told, said = plan('micro 4; offload auto -> host', memory, **more)
     what = re.search(r'N0601\]: `offload (.*) -> host` was chosen', said)
     check(told and what, f'{memory}: {said}')
-    check(plan('micro 4; offload auto -> host', memory, **more) == (told, said), f'{memory}: another one')
     lines = '; '.join(f'offload {l} -> host' for l in what[1].split('; ')) if what[1] != 'nothing' else ''
     written, _ = plan('micro 4; ' + lines, memory, **more)
     check(code('micro 4; ' + lines, memory, **more) == code('micro 4; offload auto -> host', memory, **more),
@@ -79,8 +78,9 @@ def chosen(memory, **more):
 
 
 seen, ranges = [], 0
-for memory in '22GiB', '14GiB', '10GiB', '8GiB', '6GiB', '5GiB':
+for memory in '22GiB', '14GiB', '10GiB', '5GiB':
     what, told, said = chosen(memory)
+    if not seen: check(plan('micro 4; offload auto -> host', memory) == (told, said), f'{memory}: another choice')
     c = told['classes'][0]
     seen.append(what)
     print(f'{memory}: {what}; {told["seconds_per_step"]:.4g} s, {c["host"]["total"] / 2**30:.1f} GiB on the host')
