@@ -129,6 +129,7 @@ bool rt_write_adapter_config(const rt_program *program, const char *folder, Faul
   int64_t rank = 0;
   bool turned = false;
   const char *alpha = rt_setting_of(program, "train.lora.alpha");
+  const char *dropout = rt_setting_said(program, "train.lora.dropout");
   const char *kind = rt_setting_of(program, "weights.config.architectures");
   bool causal = kind && (strstr(kind, "CausalLM") || strstr(kind, "LMHead"));
   FILE *file = open_memstream(&text, &n);
@@ -137,8 +138,8 @@ bool rt_write_adapter_config(const rt_program *program, const char *folder, Faul
   put_modules(program, file, &rank, &turned);
   fprintf(file, "],\n  \"r\": %lld,\n  \"lora_alpha\": %s,\n", (long long)rank,
           alpha ? alpha : "0");
-  fprintf(file, "  \"lora_dropout\": 0.0,\n  \"bias\": \"none\",\n  \"fan_in_fan_out\": %s,\n",
-          turned ? "true" : "false");
+  fprintf(file, "  \"lora_dropout\": %s,\n  \"bias\": \"none\",\n  \"fan_in_fan_out\": %s,\n",
+          dropout ? dropout : "0.0", turned ? "true" : "false");
   fprintf(file, "  \"task_type\": %s,\n  \"base_model_name_or_path\": null,\n",
           causal ? "\"CAUSAL_LM\"" : "null");
   fputs("  \"inference_mode\": true\n}\n", file);

@@ -305,7 +305,7 @@ struct Param {
 
 typedef struct Adapters { /* the line `lora` of the train block */
   Str rank;               /* a dim */
-  double alpha;
+  double alpha, dropout;
   const struct AstValue **path; /* of the weights */
   uint32_t n;
   Span span;

@@ -5,7 +5,8 @@
      dot[In](x, w) + A / Rank * dot[Rank](dot[In](x, w.lora_a), w.lora_b)
 
    lora_a begins with uniform numbers up to 1 / sqrt(In), lora_b with zeros, as in PEFT; they alone
-   are trained. Everything after this sees parameters and operators like any others. Must not: judge
+   are trained. With `dropout`, steps drop a share of x in the second term, other elements in each
+   product. Everything after this sees parameters and operators like any others. Must not: judge
    the names (frontend/train/sema_lora.c). */
 #include "ir/plan/layer_range.h"
 #include "lower_emit.h"
@@ -123,12 +124,27 @@ static Val value_of(Param *param) {
   return v;
 }
 
+/* As `dropout` of the library has it. */
+static Val dropped(Eval *e, const Val *x) {
+  double share = e->adapters->dropout;
+  if (share <= 0 || e->mode == MODE_EVAL || e->mode == MODE_LOGITS) return *x;
+  Val noise = val_tensor(VAL_FLOAT, x->dims), out = noise, larger = noise;
+  Val drops = val_tensor(VAL_BOOL, x->dims);
+  Val least = val_number(share), kept = val_number(1 - share), zero = val_number(0);
+  const Val *below[] = {&noise, &least}, *by[] = {x, &kept}, *choice[] = {&drops, &zero, &larger};
+  lower_rand(e, &noise);
+  lower_op(e, &drops, 1, OP_lt, 2, below, 0, NULL);
+  lower_op(e, &larger, 1, OP_div, 2, by, 0, NULL);
+  lower_op(e, &out, 1, OP_where, 3, choice, 0, NULL);
+  return out;
+}
+
 static void add_low_rank(Eval *e, const Param *param, const Val *x, bool weight_first,
                          const Dims *in, Val *product) {
   Dims rank = {.n = 1, .at = {e->adapters->rank}};
   int64_t n = eval_sizes(e, &rank);
-  Val down = value_of(param->low[0]), up = value_of(param->low[1]);
-  Val low = weight_first ? contract(e, &down, x, in) : contract(e, x, &down, in);
+  Val down = value_of(param->low[0]), up = value_of(param->low[1]), read = dropped(e, x);
+  Val low = weight_first ? contract(e, &down, &read, in) : contract(e, &read, &down, in);
   Val whole = weight_first ? contract(e, &up, &low, &rank) : contract(e, &low, &up, &rank);
   Val factor = val_number(e->adapters->alpha / (n > 0 ? (double)n : 1));
   Val scaled = val_tensor(VAL_FLOAT, product->dims), sum = scaled;

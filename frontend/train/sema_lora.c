@@ -15,6 +15,7 @@ const Adapters *read_lora(Ctx *c, const AstItem *train) {
   Adapters *adapters = ARENA_NEW(c->arena, Adapters);
   adapters->rank = rank->path->text, adapters->span = line->path->span;
   adapters->alpha = settings_number(train, ITEM_TRAIN, "lora", "alpha");
+  adapters->dropout = settings_number(train, ITEM_TRAIN, "lora", "dropout");
   adapters->n = setting_of(c, line, &adapters->path);
   return adapters;
 }

@@ -38,7 +38,7 @@ MISSING = {
     'TRAIN optim.schedule_free.eps optim.schedule_free.weight_decay': AVERAGE,
     'TRAIN optim=adafactor optim.adafactor.lr optim.adafactor.weight_decay': FACTORS,
     'TRAIN ema': 'a state of each parameter: tests/run/optimizers.py, also exactly under plans',
-    'TRAIN lora lora.alpha lora.of': 'adapters change the model: tests/run/lora.py',
+    'TRAIN lora lora.alpha lora.dropout lora.of': 'adapters change the model: tests/run/lora.py',
     'TRAIN save.time': 'a clock decides: tests/run/keeping.py',
     'TRAIN optim.of': 'tests/reference/bert_groups.shard; random plans of tests/ranks',
     'PLAN mesh=auto': 'the search chooses for a machine with GPUs: tests/run/search.py',

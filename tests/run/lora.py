@@ -118,6 +118,24 @@ def plans():
         run(SHARDC, 'equal', 'p.shard', '--model', 'Small', '--train', 'tune', '--plan', 'p')
 
 
+def drops():
+    """Steps drop inputs of adapters: not in the first, whose B is 0, and not in `eval`; exactly under plans."""
+    text = MODEL.replace('alpha = 8 of', 'alpha = 8 dropout = 0.25 of')
+    open('d.shard', 'w').write(text)
+    run(SHARDC, 'compile', 'd.shard', '--model', 'Small', '--train', 'tune', '-o', 'drop', '--quick')
+    run('./drop', 'train', '--init', 'hf', '--out', 'rd')
+    have, plain = losses('rd'), losses('r1')
+    check(have[0] == plain[0] and have[-1] != plain[-1] and abs(have[-1] - plain[-1]) < 0.2, f'{have}, {plain}')
+    run('./drop', 'export', '--resume=rd', '--out', 'add')
+    check(json.load(open('add/adapter_config.json'))['lora_dropout'] == 0.25, 'adapter_config.json')
+    said = [''.join(run(f'./{name}', 'eval', '--resume=rd', '--valid', 'x.txt')) for name in ('drop', 'drop', 'tune')]
+    loss = [re.search(r'loss ([0-9.]+)', s).group(1) for s in said]
+    check(loss[0] == loss[1] == loss[2], f'{loss}')
+    for plan in PLANS:
+        open('p.shard', 'w').write(text.split('plan three')[0] + f'plan p for Small {{ {plan % 1} }}\n')
+        run(SHARDC, 'equal', 'p.shard', '--model', 'Small', '--train', 'tune', '--plan', 'p')
+
+
 def refusals():
     line = 'lora Rank alpha = 8 of layers.*.attn, layers.*.mlp'
     for word, code, says in (
@@ -166,6 +184,6 @@ def transposed():
     check(json.load(open('ag/adapter_config.json'))['fan_in_fan_out'] is True, 'fan_in_fan_out')
 
 
-for case in base, trains, exports, ranks, plans, refusals, transposed:
+for case in base, trains, exports, ranks, plans, drops, refusals, transposed:
     case()
     print(case.__name__, 'good', flush=True)
