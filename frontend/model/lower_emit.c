@@ -287,6 +287,15 @@ ValueId emit_rand_op(Module *m, Fn *fn, const ValueId *in, const Type *t, const 
 
 /* ---- loss terms ---- */
 
+/* With micro-batches: the mean over them, where the term is none over samples. */
+void lower_term(Eval *e, const Val *v) {
+  if (!e->build) return;
+  Val term = val_tensor(VAL_FLOAT, (Dims){0});
+  if (v->known) term = *v;
+  else lower_op(e, &term, 1, OP_share, 1, &v, 0, NULL);
+  lower_aux(e, &term);
+}
+
 void lower_aux(Eval *e, const Val *v) {
   if (!e->build) return;
   Frame *frame = e->build->frame;

@@ -25,6 +25,7 @@ Val lower_widened(Eval *e, const Val *a, const Dims *big);
 
 void lower_assigned(Eval *e, Str name, const Val *v); /* a layer's value got this name */
 void lower_aux(Eval *e, const Val *v);                /* adds to the loss */
+void lower_term(Eval *e, const Val *v);               /* the same, of an `aux` line */
 void lower_loop_begin(Eval *e, const Stack *stack, int n, Val *args);
 /* `rules`: values that leave the loop as stacked results, which they become. */
 Val lower_loop_end(Eval *e, const Val *carried, const RuleValues *rules);

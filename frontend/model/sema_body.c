@@ -79,7 +79,7 @@ static bool one_number(Eval *e, const AstStmt *stmt, const Val *v, const char *w
 
 static void eval_aux(Eval *e, Env *env, const AstStmt *stmt) {
   Val v = eval_expr(e, env, stmt->value);
-  if (one_number(e, stmt, &v, "aux")) lower_aux(e, &v);
+  if (one_number(e, stmt, &v, "aux")) lower_term(e, &v);
 }
 
 static void misplaced(Eval *e, const AstStmt *stmt, const char *word, const char *where) {

@@ -46,7 +46,7 @@ static double (*const unary[OP_COUNT])(double) = {
 #undef FUNCTION
     [OP_neg] = do_neg,   [OP_abs] = fabs,     [OP_erfinv] = do_erfinv, [OP_sign] = do_sign,
     [OP_floor] = floor,  [OP_not] = do_not,   [OP_cast] = do_same,     [OP_copy] = do_same,
-    [OP_stop] = do_same, [OP_wide] = do_same,
+    [OP_stop] = do_same, [OP_wide] = do_same, [OP_estimate] = do_same, [OP_share] = do_same,
 };
 
 static double (*const binary[OP_COUNT])(double, double) = {
@@ -82,7 +82,8 @@ static double field_most(double a, double b) {
 
 static double (*const field_unary[OP_COUNT])(double) = {
     [OP_neg] = field_neg, [OP_abs] = field_abs, [OP_sign] = field_sign, [OP_cast] = do_same,
-    [OP_copy] = do_same,  [OP_stop] = do_same,  [OP_wide] = do_same,    [OP_exp] = field_exp,
+    [OP_copy] = do_same,  [OP_stop] = do_same,  [OP_wide] = do_same,    [OP_estimate] = do_same,
+    [OP_share] = do_same, [OP_exp] = field_exp,
 };
 
 static double (*const field_binary[OP_COUNT])(double, double) = {

@@ -53,6 +53,14 @@ void grad_wide(Back *back, const Op *o, const ValueId *dy) {
   grad_give(back, o, 0, grad_unary(back, OP_wide, dy[0]));
 }
 
+void grad_estimate(Back *back, const Op *o, const ValueId *dy) {
+  grad_give(back, o, 0, grad_unary(back, OP_estimate, dy[0]));
+}
+
+void grad_share(Back *back, const Op *o, const ValueId *dy) {
+  grad_give(back, o, 0, grad_unary(back, OP_share, dy[0]));
+}
+
 void grad_add(Back *back, const Op *o, const ValueId *dy) {
   grad_give(back, o, 0, dy[0]);
   grad_give(back, o, 1, dy[0]);

@@ -154,7 +154,7 @@ static bool reads_sliced(const MicroCut *micro, const Op *o) {
  * before. */
 static bool inside(const MicroCut *micro, const Op *o) {
   if (!o->nout || o->code == OP_load || micro_joins_workers(&micro->c, o)) return false;
-  if (micro->state[o->out] == MICRO_PARTIAL) return true;
+  if (micro->state[o->out] == MICRO_PARTIAL || micro->state[o->out] == MICRO_EACH) return true;
   if (sliced(micro, o->out)) return micro_works_on_parts(&micro->c, o) || !micro->free[o->out];
   return reads_sliced(micro, o) && !micro->free[o->out];
 }
@@ -176,6 +176,14 @@ static void list_once(MicroCut *micro, ValueList *list, ValueId v) {
 
 /* v is made inside, the op that reads it is not. */
 static void deliver(MicroCut *micro, ValueId v) {
+  if (micro->state[v] == MICRO_EACH) {
+    if (!micro->c.failed)
+      micro_report(
+          &micro->c, value_def(micro->f, v),
+          "`micro` changes this value: it is of each micro-batch, and something else reads it");
+    micro->c.failed = true;
+    return;
+  }
   if (micro->free[v]) mark_early(micro, v);
   else if (micro->state[v] == MICRO_PARTIAL) list_once(micro, &micro->sums, v);
   else list_once(micro, sliced(micro, v) ? &micro->merged : &micro->same, v);
@@ -296,6 +304,7 @@ static Fn *cut_entry(MicroCut *micro) {
        "micro: %lld samples in parts of %lld", (long long)micro->c.size, (long long)micro->c.part);
   micro->early = ARENA_ARRAY(micro->c.m->arena, bool, micro->f->ops.n + 1);
   find_borders(micro);
+  if (micro->c.failed) return NULL;
   micro->out = rebuild_begin(micro->c.m, micro->f);
   for (uint32_t i = 0; i < micro->f->ops.n; i++)
     if (micro->early[i]) rebuild_op(&micro->out, &micro->f->ops.at[i]);
@@ -325,15 +334,19 @@ static bool divides(Module *m, int64_t size, int64_t part) {
   return false;
 }
 
-static void cut(Module *m, Fn *f, int64_t part, Str worker) {
+/* The number of parts. */
+static double cut(Module *m, Fn *f, int64_t part, Str worker) {
   MicroCut micro = {.c = {.m = m, .batch = intern(m->ctx->names, "Batch"), .part = part}, .f = f};
   micro.c.worker = worker;
   micro.c.size = batch_size(&micro.c, f);
-  if (!micro.c.size || micro.c.size == part || !divides(m, micro.c.size, part)) return;
+  if (!micro.c.size || micro.c.size == part || !divides(m, micro.c.size, part)) return 1;
   micro.state = micro_states(&micro.c, f, NULL);
-  if (micro.c.failed) return;
+  if (micro.c.failed) return 1;
   micro.free = micro_free(&micro.c, f);
-  module_replace(m, f, cut_entry(&micro));
+  Fn *entry = cut_entry(&micro);
+  if (!entry) return 1;
+  module_replace(m, f, entry);
+  return (double)(micro.c.size / part);
 }
 
 /* The dim of the workers that optimizer gave all entries, or NULL; of the samples of all ranks in a
@@ -348,14 +361,19 @@ static Str made_worker(Module *m, int64_t *part) {
   return intern(m->ctx->names, WORKER_DIM);
 }
 
-void pass_micro(Module *m) {
-  int64_t part = plan_micro(m) * mesh_batch_ranks(m);
-  if (!part) return;
+static double cut_all(Module *m, int64_t part) {
+  double parts = 1;
   simplify_module(m, true);
   Str worker = made_worker(m, &part);
   Fn *eval = entry_of(m, "eval");
   for (uint32_t i = 0; i < m->fns.n && !diag_errors(m->ctx->diag); i++)
-    if (entry_trains(m->fns.at[i])) cut(m, m->fns.at[i], part, worker);
+    if (entry_trains(m->fns.at[i])) parts = cut(m, m->fns.at[i], part, worker);
   if (eval && !diag_errors(m->ctx->diag)) cut(m, eval, part, worker);
   module_collect(m);
+  return parts;
+}
+
+void pass_micro(Module *m) {
+  int64_t part = plan_micro(m) * mesh_batch_ranks(m);
+  aux_finish(m, part ? cut_all(m, part) : 1);
 }

@@ -9,7 +9,11 @@
    In an entry the sums are complete after the loop over micro-batches, so any op may read them
    after the loop, but no sliced value may depend on them: it would need all micro-batches before
    the first ends. This is what E0706 says. A value that no parameter influences (counts of tokens)
-   is whole, even if it sums over Batch: it is computed before the loop. */
+   is whole, even if it sums over Batch: it is computed before the loop.
+
+   Terms of `aux` may be those of each micro-batch (aux_parts.c): `estimate` completes a sum in the
+   micro-batch, `share` makes it a term of the mean over micro-batches. Values between the two, and
+   gradients that depend on them, belong to the micro-batch and may not leave it. */
 #include "micro.h"
 #include <string.h>
 
@@ -114,17 +118,18 @@ bool micro_counts_once(const Op *o, const MicroState *s, uint32_t i) {
 }
 
 typedef struct StateOperands {
-  bool sliced, partial, after;
+  bool sliced, partial, each, after;
 } StateOperands;
 
 static StateOperands operands(const Op *o, const MicroState *s) {
-  StateOperands r = {0};
+  StateOperands found = {0};
   for (uint32_t i = 0; i < o->nin; i++) {
-    r.sliced |= s[o->in[i]] == MICRO_SLICED;
-    r.partial |= s[o->in[i]] == MICRO_PARTIAL;
-    r.after |= s[o->in[i]] == MICRO_AFTER;
+    found.sliced |= s[o->in[i]] == MICRO_SLICED;
+    found.partial |= s[o->in[i]] == MICRO_PARTIAL;
+    found.each |= s[o->in[i]] == MICRO_EACH;
+    found.after |= s[o->in[i]] == MICRO_AFTER;
   }
-  return r;
+  return found;
 }
 
 static bool is_zero(const Op *o, const MicroState *s) {
@@ -136,6 +141,7 @@ static bool is_zero(const Op *o, const MicroState *s) {
 static MicroState joined(Micro *micro, const Op *o, MicroState a, MicroState b) {
   if (a == b) return a;
   if (whole(a) && whole(b)) return MICRO_WHOLE;
+  if ((whole(a) && b == MICRO_EACH) || (a == MICRO_EACH && whole(b))) return MICRO_EACH;
   if (sum_like(a) && (b == MICRO_PARTIAL || b == MICRO_ZERO)) return MICRO_PARTIAL;
   return refuse(micro, o, "a carried value is a sum over `Batch` in some rounds only");
 }
@@ -174,12 +180,21 @@ static bool adds_partials(const Op *o, const MicroState *s) {
          s[o->in[1]] == MICRO_PARTIAL;
 }
 
+bool micro_estimates(const Micro *micro, const Fn *f, const Op *o, const MicroState *s) {
+  StateOperands in = operands(o, s);
+  if (!in.partial || in.after || o->nout != 1 || o->code == OP_loop) return false;
+  return in.sliced || in.each || has_batch(micro, f, o->out) || !linear(o, s);
+}
+
 static MicroState result_state(Micro *micro, const Fn *f, const Op *o, const MicroState *s,
                                StateOperands in) {
   bool batched = o->nout && has_batch(micro, f, o->out);
   if ((in.partial || in.after) && (in.sliced || batched))
     return refuse(micro, o, "it depends on a sum over `Batch`, for every sample");
+  if (in.after && in.each) return refuse(micro, o, "it joins a micro-batch's value and one of all");
   if (in.after || micro_joins_workers(micro, o)) return MICRO_AFTER;
+  if (in.partial && in.each)
+    return refuse(micro, o, "it joins a micro-batch's value and a sum over all of `Batch`");
   if (in.partial)
     return linear(o, s)
                ? MICRO_PARTIAL
@@ -191,6 +206,7 @@ static MicroState result_state(Micro *micro, const Fn *f, const Op *o, const Mic
     return sums_over_batch(micro, o)
                ? MICRO_PARTIAL
                : refuse(micro, o, "it reduces over `Batch` by another op than a sum");
+  if (in.each) return o->code == OP_share ? MICRO_PARTIAL : MICRO_EACH;
   return is_zero(o, s) ? MICRO_ZERO : MICRO_WHOLE;
 }
 
@@ -203,9 +219,13 @@ static void before(Micro *micro, const Fn *f, const Op *o, MicroState *s) {
                                                     : MICRO_WHOLE;
 }
 
-static void op_states(Micro *micro, const Fn *f, const Op *o, MicroState *s, bool entry) {
+static void op_states(Micro *micro, const Fn *f, const Op *o, MicroState *s, bool entry,
+                      bool term) {
   StateOperands in = operands(o, s);
-  bool goes_on = adds_partials(o, s) || (micro->linear && linear(o, s));
+  bool estimate = o->code == OP_estimate && in.partial && !micro->linear;
+  if (estimate || (micro->aux && term && micro_estimates(micro, f, o, s)))
+    in.partial = false, in.each = true;
+  bool goes_on = adds_partials(o, s) || (term && linear(o, s)) || (micro->linear && linear(o, s));
   if (entry && in.partial && !goes_on) in.after = true;
   if (o->code == OP_loop && !in.after) {
     if (loop_shape(o).axis.dim == micro->batch) refuse(micro, o, "a loop runs over `Batch`");
@@ -220,11 +240,12 @@ MicroState *micro_states(Micro *micro, const Fn *f, const MicroState *args) {
   must(args || f->kind == FN_ENTRY, "micro: nothing is known of the arguments of %s", f->name);
   MicroState *s = ARENA_ARRAY(micro->m->arena, MicroState, f->values.n + 1);
   bool *free = args || micro->all_sums ? NULL : micro_free(micro, f);
+  bool *term = micro->linear ? NULL : aux_cone(micro->m, f);
   for (uint32_t i = 0; i < f->args.n; i++) s[f->args.at[i]] = args[i];
   for (uint32_t i = 0; i < f->ops.n && !micro->failed; i++) {
     const Op *o = &f->ops.at[i];
     if (free && o->nout && free[o->out]) before(micro, f, o, s);
-    else op_states(micro, f, o, s, !args);
+    else op_states(micro, f, o, s, !args, term && term[i]);
   }
   return s;
 }

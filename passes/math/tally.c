@@ -17,7 +17,8 @@
      made.eval.plus.K     it is divided by weight + c
      made.eval.separable  a part of a batch suffices for all sums: no sample needs another
 
-   Must not: change the numbers that are computed. */
+   Last it says where terms of `aux` are those of each micro-batch (aux_parts.c). Must not: change
+   the numbers that are computed. */
 #include "passes/math/micro.h"
 #include "passes/simplify/simplify.h"
 #include <string.h>
@@ -57,7 +58,8 @@ static bool is_number(const Fn *f, ValueId v, double *x) {
 }
 
 static bool passes_on(const Op *o) {
-  return o->code == OP_cast || o->code == OP_wide || o->code == OP_copy || o->code == OP_stop;
+  return o->code == OP_cast || o->code == OP_wide || o->code == OP_copy || o->code == OP_stop ||
+         o->code == OP_share;
 }
 
 /* 0 < v, v != 0 */
@@ -236,4 +238,6 @@ void pass_tally(Module *m) {
   tally_step(m);
   tally_eval(m);
   tell_separable(m);
+  aux_parts(m, "step");
+  aux_parts(m, "eval");
 }

@@ -97,6 +97,8 @@ static void elements(bool *seen) {
       UNARY(copy, "%2", EACH(ITSELF)),
       UNARY(stop, "%2", EACH(ITSELF)),
       UNARY(wide, "%2", EACH(ITSELF)),
+      UNARY(estimate, "%2", EACH(ITSELF)),
+      UNARY(share, "%2", EACH(ITSELF)),
       {"erfinv", "f64[R:2, C:3]", "%8 = erf %2 : f64[R:2, C:3]\n%9 = erfinv %8 : f64[R:2, C:3]",
        EACH(ITSELF)},
       {"sign",

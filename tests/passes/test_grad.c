@@ -42,6 +42,8 @@ static const Case cases[] = {
     UNARY(erfinv, "%9"),
     UNARY(copy, "%0"),
     UNARY(wide, "%0"),
+    UNARY(estimate, "%0"),
+    UNARY(share, "%0"),
     Y("cast", "f64[R:2, C:3]", "%10 = cast %0 : f64[R:2, C:3]\n"),
     UNARY(add, "%0, %2"),
     UNARY(add, "%0, %0"),
