@@ -2,6 +2,7 @@
    parameter is split twice over one axis (E0702), the batch equation holds (E0703). Must not: check
    the cost of a plan. */
 #include "sema_plan.h"
+#include "frontend/settings/settings_meant.h"
 #include "ir/plan/layer_range.h"
 #include "ir/support/num.h"
 #include <string.h>
@@ -54,7 +55,9 @@ static PlanAxis *need_axis(PlanCheck *check, Str name, Span at) {
     vec_push(check->e->arena, names, check->mesh.at[i].name);
   const char *near = names.n ? diag_nearest(name, names.at, names.n) : NULL;
   Report *r = world_error(check->w, "E0708", at, "the mesh has no axis `%s`", name);
+  const char *said = settings_foreign("place", name);
   if (near) diag_near(r, "an axis", near);
+  else if (said) diag_help(r, "%s", said);
   else if (!check->mesh.n) diag_help(r, "add it to the plan: `mesh %s = 2`", name);
   else diag_help(r, "its axes: %s", diag_list(check->e->arena, names.at, names.n));
   return NULL;
