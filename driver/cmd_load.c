@@ -150,6 +150,21 @@ static void set_beside(Module *m, int cores) {
   target_describe_beside(m, target, workers > 1 ? (int)workers : 1);
 }
 
+/* Before anything is made for the target: one of a list is not known. */
+static Exit know_targets(const Cli *o) {
+  Arena *arena = o->c->arena;
+  const char *all = "native", *list = o->value[OPT_TARGET];
+  while (list && *list) {
+    const char *name = arena_strndup(arena, list, strcspn(list, ","));
+    if (!target_find(name)) {
+      for (int i = 0; target_name(i); i++) all = arena_printf(arena, "%s, %s", all, target_name(i));
+      return cli_usage("no target `%s`; targets: %s", name, all);
+    }
+    list += strlen(name), list += *list == ',';
+  }
+  return EXIT_FINE;
+}
+
 static Exit set_target(Cli *o, Module *m) {
   const char *name = o->value[OPT_TARGET];
   if (m->target.name && o->value[OPT_WORKERS])
@@ -157,10 +172,7 @@ static Exit set_target(Cli *o, Module *m) {
                      o->operands.at[0], (long long)m->target.workers);
   if (!name && m->target.name) return EXIT_FINE;
   const Target *target = target_find(name ? name : default_target(o, m));
-  const char *all = "native";
-  for (int i = 0; !target && target_name(i); i++)
-    all = arena_printf(o->c->arena, "%s, %s", all, target_name(i));
-  if (!target) return cli_usage("no target `%s`; targets: %s", name, all);
+  must(target, "no target for the module");
   if (name) note_other_target(o, m, target);
   int workers;
   Exit e = count_workers(o, target, &workers);
@@ -208,6 +220,8 @@ Exit load_module(Cli *o, Module **m) {
   const char *path = o->operands.at[0];
   FileKind kind = file_kind(o->c, path);
   *m = NULL;
+  Exit e = know_targets(o);
+  if (e != EXIT_FINE) return e;
   if (kind == FILE_MISSING) return cannot_read(o->c, path);
   if (kind == FILE_IR && names_choices(o))
     return cli_usage("`%s` is IR: its model, plan, sizes and settings are fixed already", path);

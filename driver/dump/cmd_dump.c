@@ -157,6 +157,27 @@ static Exit check_picture(const Cli *o, int form) {
   return EXIT_FINE;
 }
 
+/* Options that say how passes run, where none does. */
+static Exit check_runs(const Cli *o, int form) {
+  static const struct {
+    CliOption option;
+    const char *word;
+  } of_passes[] = {{OPT_TARGET, "target"},
+                   {OPT_WORKERS, "workers"},
+                   {OPT_STATS, "stats"},
+                   {OPT_TIMINGS, "timings"},
+                   {OPT_NO_VERIFY, "no-verify"},
+                   {OPT_TUNE_DB, "tune-db"},
+                   {OPT_REQUIRE_TUNED, "require-tuned"}};
+  const char *after = o->value[OPT_AFTER];
+  if ((after && !is_lower(after)) || o->value[OPT_DIFF] || form == FORM_HTML) return EXIT_FINE;
+  for (size_t i = 0; i < COUNT_OF(of_passes); i++)
+    if (o->value[of_passes[i].option])
+      return cli_usage("`--%s` is about passes, and none runs: with it goes `--after PASS`",
+                       of_passes[i].word);
+  return EXIT_FINE;
+}
+
 Exit cmd_dump(Cli *o) {
   const char *after = o->value[OPT_AFTER], *output = o->value[OPT_OUTPUT];
   Module *m;
@@ -165,6 +186,7 @@ Exit cmd_dump(Cli *o) {
   Exit e = find_form(o, &form);
   if (e == EXIT_FINE) e = check_picture(o, form);
   if (e == EXIT_FINE) e = known_pass(o, after);
+  if (e == EXIT_FINE) e = check_runs(o, form);
   if (e == EXIT_FINE && after && o->value[OPT_DIFF])
     e = cli_usage("`--after` and `--diff` cannot both be given");
   if (e == EXIT_FINE && form == FORM_HTML && after)
