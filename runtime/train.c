@@ -49,7 +49,8 @@ static void trace_data(const Train *train) {
   const Run *r = train->r;
   double begin, end;
   if (r->device.trace && rt_data_read_at(&r->data, &begin, &end))
-    rt_trace_data(r->device.trace, r->at.step + 1, begin, end, rt_now() - train->began);
+    rt_trace_data(r->device.trace, r->at.step + 1, begin, end, rt_now() - train->began,
+                  r->data.batch * r->data.tokens);
 }
 
 /* The data of the next step, before ranks ask each other whether it is to be: one that cannot read

@@ -154,8 +154,9 @@ void rt_trace_stepped(Trace *trace, int64_t step) {
 }
 
 /* It was read while the step before ran. */
-void rt_trace_data(Trace *trace, int64_t step, double start, double end, double waited) {
-  trace->reading += end - start, trace->for_data += waited;
+void rt_trace_data(Trace *trace, int64_t step, double start, double end, double waited,
+                   int64_t tokens) {
+  trace->reading += end - start, trace->for_data += waited, trace->tokens += tokens;
   if (trace->event && step > trace->first && step - 1 <= trace->last)
     record(trace, (TraceEvent){DATA, (int)step, 0, 0, start, end});
 }
@@ -198,8 +199,11 @@ void rt_trace_table(const Trace *trace) {
             1e3 * trace->in_steps, 1e3 * trace->in_steps / (double)trace->steps);
   fprintf(stderr, "\n");
   if (trace->reading > 0)
-    fprintf(stderr, "  data: %.2f ms of reading during the steps, %.2f ms waited for\n",
+    fprintf(stderr, "  data: %.2f ms of reading during the steps, %.2f ms waited for",
             1e3 * trace->reading, 1e3 * trace->for_data);
+  if (trace->reading > 0 && trace->tokens)
+    fprintf(stderr, "; %.3g tokens/s", (double)trace->tokens / trace->reading);
+  if (trace->reading > 0) fprintf(stderr, "\n");
   free(done);
 }
 

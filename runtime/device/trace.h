@@ -46,6 +46,7 @@ typedef struct Trace {
   int64_t marked_steps;
   double marked_seconds;
   double reading, for_data; /* seconds: of reading data during steps, of waiting for it */
+  int64_t tokens;           /* that were read so */
   int64_t steps;
 } Trace;
 
@@ -62,8 +63,9 @@ void rt_trace_move(Trace *trace, Pool *pool, int what, rt_chunk *run, void *cons
                    int64_t chunks, double bytes);
 void rt_trace_step(Trace *trace, int64_t step);    /* the step begins */
 void rt_trace_stepped(Trace *trace, int64_t step); /* it ended */
-/* The batch of that step was read from `start` to `end`, and then waited for. */
-void rt_trace_data(Trace *trace, int64_t step, double start, double end, double waited);
+/* The batch of that step was read from `start` to `end`, and then waited for; tokens: of it. */
+void rt_trace_data(Trace *trace, int64_t step, double start, double end, double waited,
+                   int64_t tokens);
 /* A turn begins (rt_abi.def). */
 void rt_trace_turn(Trace *trace, rt_turn_kind kind, int chunk, int64_t part);
 /* The file, once: rank 0 writes what all have recorded. A call of all ranks (trace_file.c). */

@@ -4,7 +4,7 @@ then 2 ranks; refusals.
 
     blend.py SHARDC
 """
-import json, os, random, subprocess, sys
+import json, os, random, re, subprocess, sys
 from common import check, read, run, workdir
 
 SHARDC, WORK = os.path.abspath(sys.argv[1]), workdir()
@@ -96,7 +96,8 @@ def order():
     rng = random.Random(9)
     save('run.u16', [[rng.randrange(8) for _ in range(161)]])
     for plan in 'one', 'four', 'two': run(SHARDC, 'compile', 'm.shard', '--plan', plan, '-o', plan, '--quick')
-    run('./one', 'train', '--out', 'whole')
+    told = run('./one', 'train', '--out', 'whole', '--profile')[1]
+    check(re.search(r'data: .* ms of reading .* waited for; \S+ tokens/s', told), told)
     run('./one', 'train', '--out', 'r', '--steps', '8')
     run(SHARDC, 'run', './four', '-n', '4', '--', 'train', '--out', 'r', '--resume', '--steps', '19')
     run(SHARDC, 'run', './two', '-n', '2', '--', 'train', '--out', 'r', '--resume')

@@ -129,7 +129,8 @@ def case_trace():
     data = [e for e in events if e.get('cat') == 'data']
     # A batch that a thread has read has an event with its name; the test cannot know when the thread ran.
     check([e['name'] for e in data] == ['data of step 4', 'data of step 5', 'data of step 6'], 'read beside the steps')
-    check(re.search(r'^  data: [\d.]+ ms of reading during the steps, [\d.]+ ms waited for$', out, re.M), 'how long')
+    told = r'^  data: [\d.]+ ms of reading during the steps, [\d.]+ ms waited for(; \S+ tokens/s)?$'
+    check(re.search(told, out, re.M), 'how long')
     for name, phase, chunks in ('forward', 0, 8), ('forward', 1, 1), ('update', 0, 16):
         n = sum(e['args']['chunks'] for e in kernels if e['name'] == name and e['args']['phase'] == phase)
         check(n == 3 * chunks, f'{name}: {n} chunks')
