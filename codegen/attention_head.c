@@ -36,6 +36,19 @@ LLVMValueRef attention_head_admits(const AttentionHead *head, const Point *queri
   return emit_splat(head->e, expr_value(head->e, head->f->mask, &p), lanes);
 }
 
+CappedScore attention_head_cap(const AttentionHead *head, LLVMValueRef score) {
+  static const double LOG2_E = 1.4426950408889634;
+  Emit *e = head->e;
+  int lanes = emit_lanes_of(score);
+  double cap = head->f->cap * LOG2_E;
+  LLVMValueRef one = emit_splat(e, emit_f32(e, 1), lanes);
+  LLVMValueRef t = LLVMBuildFMul(e->builder, score, emit_splat(e, emit_f32(e, 1 / cap), lanes), "");
+  t = math_unary(e, OP_tanh, t);
+  LLVMValueRef slope = emit_fma(e, LLVMBuildFNeg(e->builder, t, ""), t, one);
+  return (CappedScore){LLVMBuildFMul(e->builder, t, emit_splat(e, emit_f32(e, cap), lanes), ""),
+                       slope};
+}
+
 /* ---- masks over intervals ---- */
 
 static LLVMValueRef plus(Emit *e, LLVMValueRef a, LLVMValueRef b) {

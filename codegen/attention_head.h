@@ -19,6 +19,11 @@ typedef struct MaskFacts {
 /* for queries q0 .. q1 - 1 and keys k0 .. k1 - 1 */
 MaskFacts attention_head_facts(const AttentionHead *head, LLVMValueRef q0, LLVMValueRef q1,
                                LLVMValueRef k0, LLVMValueRef k1);
+/* A score in units of log 2, capped, and the slope of the cap at it. */
+typedef struct CappedScore {
+  LLVMValueRef score, slope;
+} CappedScore;
+CappedScore attention_head_cap(const AttentionHead *head, LLVMValueRef score);
 /* Is a key admitted for these queries, if the head has a mask: <lanes x i1>. */
 LLVMValueRef attention_head_admits(const AttentionHead *head, const Point *queries,
                                    LLVMValueRef key, int lanes);

@@ -36,6 +36,14 @@ static LLVMValueRef arithmetic(Emit *e, OpCode c, ElemClass class, LLVMValueRef 
   }
 }
 
+/* The larger + log1p(e^-|a - b|): -inf is the logarithm of 0. */
+static LLVMValueRef log_add_exp(Emit *e, LLVMValueRef a, LLVMValueRef b) {
+  LLVMValueRef far = LLVMBuildFSub(e->builder, a, b, "");
+  far = LLVMBuildFNeg(e->builder, emit_intrinsic(e, "llvm.fabs", LLVMTypeOf(far), 1, &far), "");
+  LLVMValueRef rest = math_unary(e, OP_log1p, math_unary(e, OP_exp, far));
+  return LLVMBuildFAdd(e->builder, math_max(e, a, b), rest, "");
+}
+
 /* Many elements divided by one number: multiplied by its reciprocal, which the pipeline moves out
  * of loops. Differs by one unit in the last place at most, and where the reciprocal would leave the
  * range of normal numbers. Whether an operand is one number follows from types, not from how a
@@ -149,6 +157,7 @@ static LLVMValueRef binary(Emit *e, const Op *op, Elem result, const Point *p) {
   if (compares) return compare(e, op->code, elem_class(with), a, b);
   if (op->code == OP_and) return LLVMBuildAnd(e->builder, a, b, "");
   if (op->code == OP_or) return LLVMBuildOr(e->builder, a, b, "");
+  if (op->code == OP_logaddexp) return log_add_exp(e, a, b);
   if (op->code == OP_div) return divide(e, elem_class(with), a, b);
   return fusible(e, op, arithmetic(e, op->code, elem_class(with), a, b));
 }

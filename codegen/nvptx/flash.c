@@ -68,7 +68,7 @@ static void softmax_row(FlashGpu *flash, FlashForward *forward, int half) {
 static void block(FlashGpu *flash, const FlashBlock *b, void *with) {
   FlashForward *forward = with;
   flash_scores(flash, &forward->scores, 0, 0, b->stage);
-  flash_mask(flash, &forward->scores, b);
+  flash_mask(flash, &forward->scores, NULL, b);
   softmax_row(flash, forward, 0), softmax_row(flash, forward, 1);
   flash_apply(flash, &forward->out, &forward->scores, 1, b->stage);
 }

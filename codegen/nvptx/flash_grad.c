@@ -12,8 +12,8 @@
 static const double LOG2_E = 1.4426950408889634, FAR = 1e30;
 
 typedef struct FlashBackward {
-  Registers p, ds, first, second; /* first: dq or dk; second: dv */
-  LLVMValueRef lse[2], delta[2];  /* of the lane's rows, where rows are queries */
+  Registers p, ds, slopes, first, second; /* slopes: of a cap; first: dq or dk; second: dv */
+  LLVMValueRef lse[2], delta[2];          /* of the lane's rows, where rows are queries */
 } FlashBackward;
 
 /* ---- sums of rows ---- */
@@ -112,7 +112,7 @@ static void block(FlashGpu *flash, const FlashBlock *flash_block, void *with) {
   LLVMValueRef *lse = ARENA_ARRAY(flash->e->arena, LLVMValueRef, 2 * backward->p.n),
                *delta = lse + backward->p.n;
   flash_scores(flash, &backward->p, 0, 0, flash_block->stage);
-  flash_mask(flash, &backward->p, flash_block);
+  flash_mask(flash, &backward->p, &backward->slopes, flash_block);
   of_query(flash, backward, flash_block, lse, delta);
   for (int i = 0; i < backward->p.n; i++)
     warp_set(w, &backward->p, i, flash_exp2(flash, warp_get(w, &backward->p, i), lse[i]));
@@ -121,7 +121,9 @@ static void block(FlashGpu *flash, const FlashBlock *flash_block, void *with) {
     flash_apply(flash, &backward->second, &backward->p, 1, flash_block->stage);
   for (int i = 0; i < backward->p.n; i++) {
     LLVMValueRef ds = LLVMBuildFSub(builder, warp_get(w, &backward->ds, i), delta[i], "");
-    warp_set(w, &backward->ds, i, LLVMBuildFMul(builder, ds, warp_get(w, &backward->p, i), ""));
+    ds = LLVMBuildFMul(builder, ds, warp_get(w, &backward->p, i), "");
+    if (backward->slopes.n) ds = LLVMBuildFMul(builder, ds, warp_get(w, &backward->slopes, i), "");
+    warp_set(w, &backward->ds, i, ds);
   }
   flash_apply(flash, &backward->first, &backward->ds, 0, flash_block->stage);
 }
@@ -143,6 +145,7 @@ static void gradients(FlashGpu *flash) {
   int scores = (int)flash->g.tile[FLASH_GPU_COLUMNS] / 2, out = (int)flash->g.slice / 2;
   FlashBackward backward = {.p = warp_registers(w, w->f32, scores),
                             .ds = warp_registers(w, w->f32, scores)};
+  backward.slopes = warp_registers(w, w->f32, flash->f.cap != 0 ? scores : 0);
   backward.first = warp_registers(w, w->f32, out);
   backward.second = warp_registers(w, w->f32, flash->rows_are_keys ? out : 0);
   warp_fill(w, &backward.first, emit_f32(flash->e, 0)),

@@ -199,7 +199,7 @@ static LLVMValueRef admitted(FlashGpu *flash_gpu, const FlashBlock *block, int i
 
 /* Scores as products left them are in the order of scores in units of log 2; these then come out of
    the multiply-add that subtracts. Tiny scales would bring what is excluded near the others. */
-static bool ordered(const FlashGpu *flash) { return flash->f.scale > 1e-6; }
+static bool ordered(const FlashGpu *flash) { return flash->f.scale > 1e-6 && flash->f.cap == 0; }
 
 static bool surely(LLVMValueRef bit) {
   return LLVMIsAConstantInt(bit) && LLVMConstIntGetZExtValue(bit);
@@ -233,12 +233,19 @@ static void apply_mask(FlashGpu *flash, const Registers *scores, const FlashBloc
   emit_end_if(emit, some);
 }
 
-void flash_mask(FlashGpu *flash, const Registers *scores, const FlashBlock *block) {
+void flash_mask(FlashGpu *flash, const Registers *scores, const Registers *slopes,
+                const FlashBlock *block) {
   Warp *w = &flash->w;
   Emit *emit = flash->e;
   LLVMValueRef factor = emit_f32(emit, flash->f.scale * LOG2_E);
   for (int i = 0; !ordered(flash) && i < scores->n; i++)
     warp_set(w, scores, i, LLVMBuildFMul(emit->builder, warp_get(w, scores, i), factor, ""));
+  AttentionHead head = flash_head(flash);
+  for (int i = 0; flash->f.cap != 0 && i < scores->n; i++) {
+    CappedScore score = attention_head_cap(&head, warp_get(w, scores, i));
+    warp_set(w, scores, i, score.score);
+    if (slopes) warp_set(w, slopes, i, score.slope);
+  }
   if (block->parts) apply_mask(flash, scores, block, block->all, block->part, block->parts);
   apply_mask(flash, scores, block, LLVMBuildNot(emit->builder, block->all, ""), NULL, 0);
 }

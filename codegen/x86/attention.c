@@ -14,7 +14,7 @@
    powers is large (or there is no m yet, or a NaN) the block is done again exactly: scores, their
    maxima, m' = max(m, max S), and l and O times 2^(m - m'). Where the mask admits some keys, sums
    start at its choice of -m and NOTHING, whose power is 0, for fewer queries at once, so that less
-   is computed for nothing.
+   is computed for nothing. With a cap, sums start at 0; tiles cap them and then add the start.
 
    At the end y = (O^T / l)^T and lse = (m + log2 l) ln 2; a query without any key gives 0 and -inf.
    Blocks that the mask excludes are skipped. Scratch is f32, padded to whole tiles with zeros. */
@@ -170,7 +170,8 @@ static TileShape score_tile(Forward *forward) {
                      .a_row = plan->width,
                      .a_step = 1,
                      .b_step = plan->tile_queries,
-                     .c_row = plan->tile_queries};
+                     .c_row = plan->tile_queries,
+                     .capped = forward->a.f.cap != 0};
 }
 
 static void product(Forward *forward, TileShape shape, Operands operands, LLVMValueRef k0,
@@ -254,9 +255,9 @@ static void scores_block(Forward *forward, LLVMValueRef k0, LLVMValueRef end, LL
   Branch exact = emit_if(emit, LLVMBuildNot(emit->builder, fit, ""));
   exact_block(forward, k0, count, whole);
   emit_end_if(emit, exact);
-  TileShape shape = {
-      (int)attention->p.tile[FLASH_ROWS], forward->vectors,          1,          attention->p.width,
-      attention->p.tile_queries,          attention->p.tile_queries, START_SUMS, END_SUMS};
+  TileShape shape = score_tile(forward);
+  shape.a_row = 1, shape.a_step = attention->p.width, shape.capped = false;
+  shape.start = START_SUMS, shape.end = END_SUMS;
   Operands out = {.A = attention_at(attention, forward->values, k0, attention->p.width),
                   .B = forward->scores,
                   .C = forward->out};
@@ -416,10 +417,7 @@ static void start_work(Forward *forward, LLVMValueRef k0) {
   start_tile(forward);
 }
 
-static void finish_work(Forward *forward, LLVMValueRef k0) {
-  (void)k0;
-  finish_tile(forward);
-}
+static void finish_work(Forward *forward, LLVMValueRef k0) { (void)k0, finish_tile(forward); }
 
 /* The tile that begins at query t of the block from s0 on. */
 static void take_tile(Forward *forward, LLVMValueRef s0, LLVMValueRef t) {

@@ -16,7 +16,7 @@ typedef enum TileStart {
 typedef enum TileEnd {
   END_SUMS,
   END_MOST,         /* the largest of each column joins a row of maxima: Operands.most */
-  END_POWERS,       /* 2^sum */
+  END_POWERS,       /* 2^sum; capped: that times the slope of the cap to Operands.factor */
   END_ADDED_POWERS, /* 2^sum; each column's total joins a row: Operands.added */
   END_TIMES         /* times Operands.factor, which has the layout of C */
 } TileEnd;
@@ -28,6 +28,7 @@ typedef struct TileShape {
   int64_t a_row, a_step, b_step, c_row;
   TileStart start;
   TileEnd end;
+  bool capped; /* sums are capped before the start is added */
 } TileShape;
 
 typedef struct TileCode { /* one function per shape */

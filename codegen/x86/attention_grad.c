@@ -6,6 +6,8 @@
 
      P = 2^(K Q^T - lse);  dS = P (V dY^T - delta);  dV += P dY;  dK += dS Q;  dQ += dS^T K
 
+   With a cap, P times its slope is stored where dS will be, and is the factor of dS.
+
    Sums of the first two start at -lse and -delta (where the mask excludes a key: at a score whose
    power is 0) and are finished in the registers of their tiles. Q is read times scale and log2 e;
    this factor is removed when dK and dQ are written.
@@ -156,21 +158,24 @@ static void make_scores(Backward *backward, const Scores *scores) {
                      .a_step = 1,
                      .b_step = plan->tile_queries,
                      .c_row = block(backward)};
-  LLVMValueRef probabilities = tile_elements(emit, attention->f32, backward->p, scores->t);
+  LLVMValueRef probabilities = tile_elements(emit, attention->f32, backward->p, scores->t),
+               slopes = tile_elements(emit, attention->f32, backward->ds, scores->t);
+  bool capped = attention->f.cap != 0;
   Operands x = {attention_at(attention, backward->keys, scores->k0, plan->width),
                 transposed(backward, backward->qt, scores->t),
                 probabilities,
                 tile_elements(emit, attention->f32, backward->lse, scores->t),
-                {NULL}};
+                {.factor = capped ? slopes : NULL}};
   Operands d = {attention_at(attention, backward->values, scores->k0, plan->width),
                 transposed(backward, backward->dyt, scores->t),
-                tile_elements(emit, attention->f32, backward->ds, scores->t),
+                slopes,
                 tile_elements(emit, attention->f32, backward->delta, scores->t),
-                {probabilities}};
+                {.factor = capped ? slopes : probabilities}};
   shape.start = scores->whole ? START_ROW : START_SUMS, shape.end = END_POWERS;
+  shape.capped = capped;
   if (!scores->whole) fill_scores(backward, scores);
   attention_product(attention, shape, shape.vectors, x, scores->rows, width);
-  shape.start = START_ROW, shape.end = END_TIMES;
+  shape.start = START_ROW, shape.end = END_TIMES, shape.capped = false;
   attention_product(attention, shape, shape.vectors, d, scores->rows, width);
 }
 

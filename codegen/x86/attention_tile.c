@@ -112,26 +112,54 @@ static LLVMValueRef vector_offset(TileBuild *build, int v) {
   return emit_i64(build->a->e, v * build->a->p.lanes);
 }
 
+static LLVMValueRef started(TileBuild *build, LLVMValueRef f, int i) {
+  LLVMValueRef from = LLVMGetParam(f, build->s.start == START_ROW ? TILE_ROW : TILE_C);
+  if (build->s.start == START_ZERO) return LLVMConstNull(build->a->vector);
+  return attention_load(build->a, from,
+                        build->s.start == START_ROW ? vector_offset(build, i % build->s.vectors)
+                                                    : sum_offset(build, i));
+}
+
 static void start(TileBuild *build, LLVMValueRef f) {
-  LLVMValueRef first[8], from = LLVMGetParam(f, build->s.start == START_ROW ? TILE_ROW : TILE_C);
-  for (int v = 0; v < build->s.vectors; v++)
-    first[v] = build->s.start == START_ROW ? attention_load(build->a, from, vector_offset(build, v))
-                                           : LLVMConstNull(build->a->vector);
-  for (int i = 0; i < build->n; i++)
-    build->value[i] = build->s.start == START_SUMS
-                          ? attention_load(build->a, from, sum_offset(build, i))
-                          : first[i % build->s.vectors];
+  LLVMValueRef row[8] = {0};
+  for (int i = 0; i < build->n; i++) {
+    int v = i % build->s.vectors;
+    bool alike = build->s.start != START_SUMS;
+    if (!alike || i == v)
+      row[v] = build->s.capped ? LLVMConstNull(build->a->vector) : started(build, f, i);
+    build->value[i] = row[v];
+  }
   build->value[build->n] = LLVMGetParam(f, TILE_A),
   build->value[build->n + 1] = LLVMGetParam(f, TILE_B);
 }
 
+/* The capped sum and the start; slope: of the cap. */
+static LLVMValueRef capped(TileBuild *build, LLVMValueRef f, int i, LLVMValueRef *slope) {
+  if (!build->s.capped) return build->value[i];
+  AttentionHead head = attention_head(build->a);
+  CappedScore score = attention_head_cap(&head, build->value[i]);
+  *slope = score.slope;
+  if (build->s.start == START_ZERO) return score.score;
+  return LLVMBuildFAdd(build->a->e->builder, score.score, started(build, f, i), "");
+}
+
+static LLVMValueRef powers(TileBuild *build, LLVMValueRef f, int i, LLVMValueRef x,
+                           LLVMValueRef slope) {
+  Emit *emit = build->a->e;
+  LLVMValueRef p = math_exp2(emit, x);
+  if (build->s.capped)
+    attention_store(build->a, LLVMBuildFMul(emit->builder, p, slope, ""), LLVMGetParam(f, TILE_END),
+                    sum_offset(build, i));
+  return p;
+}
+
 static LLVMValueRef ended(TileBuild *build, LLVMValueRef f, int i) {
   Emit *emit = build->a->e;
-  LLVMValueRef x = build->value[i];
+  LLVMValueRef slope = NULL, x = capped(build, f, i, &slope);
   switch (build->s.end) {
   case END_SUMS:
   case END_MOST: return x;
-  case END_POWERS:
+  case END_POWERS: return powers(build, f, i, x, slope);
   case END_ADDED_POWERS: return math_exp2(emit, x);
   case END_TIMES:
     return LLVMBuildFMul(emit->builder, x,
@@ -180,7 +208,7 @@ static LLVMValueRef build_tile(Attention *attention, TileShape shape, int serial
 static bool same_shape(const TileShape *a, const TileShape *b) {
   return a->rows == b->rows && a->vectors == b->vectors && a->a_row == b->a_row &&
          a->a_step == b->a_step && a->b_step == b->b_step && a->c_row == b->c_row &&
-         a->start == b->start && a->end == b->end;
+         a->start == b->start && a->end == b->end && a->capped == b->capped;
 }
 
 static LLVMValueRef tile_function(Attention *attention, TileShape shape) {
@@ -209,7 +237,7 @@ static void product_tile(Attention *attention, TileShape shape, LLVMValueRef at,
     args[TILE_ROW] = tile_elements(emit, attention->f32, operands.row, at);
   if (shape.end == END_MOST || shape.end == END_ADDED_POWERS)
     args[TILE_END] = tile_elements(emit, attention->f32, operands.most, at);
-  if (shape.end == END_TIMES)
+  if (shape.end == END_TIMES || (shape.end == END_POWERS && shape.capped))
     args[TILE_END] = tile_elements(emit, attention->f32,
                                    attention_at(attention, operands.factor, r, shape.c_row), at);
   attention_prefetch(attention);

@@ -8,8 +8,8 @@
 typedef struct AttentionParts {
   Str q, k, d;
   Val x[3]; /* q, k, v */
-  Val mask, scale;
-  const AstExpr *expr[5];
+  Val mask, scale, cap, sink;
+  const AstExpr *expr[7];
 } AttentionParts;
 
 static bool axes(Eval *e, const Call *call, AttentionParts *parts) {
@@ -27,13 +27,13 @@ static bool axes(Eval *e, const Call *call, AttentionParts *parts) {
 }
 
 static bool operands(Eval *e, const Call *call, AttentionParts *parts) {
-  Str formals[5] = {0};
-  static const char *const names[] = {"q", "k", "v", "mask", "scale"};
-  Val v[5];
-  for (int i = 0; i < 5; i++) formals[i] = intern(e->ctx->names, names[i]);
-  if (!bind_operands(e, call, 5, formals, 3, v, parts->expr)) return false;
+  Str formals[7] = {0};
+  static const char *const names[] = {"q", "k", "v", "mask", "scale", "cap", "sink"};
+  Val v[7];
+  for (int i = 0; i < 7; i++) formals[i] = intern(e->ctx->names, names[i]);
+  if (!bind_operands(e, call, 7, formals, 3, v, parts->expr)) return false;
   memcpy(parts->x, v, sizeof parts->x);
-  parts->mask = v[3], parts->scale = v[4];
+  parts->mask = v[3], parts->scale = v[4], parts->cap = v[5], parts->sink = v[6];
   if (parts->mask.kind == VAL_ABSENT)
     parts->mask = mask_of_word(e, intern(e->ctx->names, "all"), call->span);
   return true;
@@ -112,6 +112,31 @@ static bool check_lengths(Eval *e, const Call *call, const AttentionParts *parts
   return false;
 }
 
+static bool written(const Val *v) { return v->kind != VAL_ABSENT && v->kind != VAL_NONE; }
+
+static bool check_cap(Eval *e, const AttentionParts *parts) {
+  const Val *cap = &parts->cap;
+  if (!written(cap)) return true;
+  if (cap->kind == VAL_NUMBER)
+    return number_in(e, cap, parts->expr[5], cap->number > 0, "the cap of scores",
+                     "a number above 0");
+  eval_error(e, "E0402", parts->expr[5]->span, "`cap` is a number, not %s", kind_text(e->ctx, cap));
+  return false;
+}
+
+static bool check_sink(Eval *e, const AttentionParts *parts) {
+  const Val *sink = &parts->sink;
+  Dims width = {.n = 1, .at = {parts->d}}, rows = dims_without(&parts->x[0].dims, &width);
+  if (!written(sink) || (val_is_real(sink) && dims_subset(&sink->dims, &rows))) return true;
+  Report *r = eval_error(e, val_is_real(sink) ? "E0301" : "E0402", parts->expr[6]->span,
+                         "`sink` is a score of each head or row");
+  if (val_is_real(sink)) {
+    diag_label(r, "has %s", dims_text(e->ctx, &sink->dims));
+    diag_fact(r, "the rows of scores have %s", dims_text(e->ctx, &rows));
+  } else diag_label(r, "is %s", kind_text(e->ctx, sink));
+  return false;
+}
+
 static bool check_settings(Eval *e, const AttentionParts *parts, Dims *scores) {
   Dims dims = {.n = 1, .at = {parts->d}};
   *scores = dims_without(&parts->x[0].dims, &dims);
@@ -121,6 +146,7 @@ static bool check_settings(Eval *e, const AttentionParts *parts, Dims *scores) {
                kind_text(e->ctx, &parts->scale));
     return false;
   }
+  if (!check_cap(e, parts) || !check_sink(e, parts)) return false;
   if (parts->mask.kind == VAL_BOOL || parts->mask.kind == VAL_MASK) return true;
   eval_error(e, "E0402", parts->expr[3]->span, "`mask` is a mask or a bool, not %s",
              kind_text(e->ctx, &parts->mask));
@@ -150,6 +176,16 @@ static bool alike(const Eval *e, const AttentionParts *parts) {
 }
 
 static Val walk_definition(Eval *e, const Call *call, const AttentionParts *parts) {
+  int own = written(&parts->cap) ? 5 : written(&parts->sink) ? 6 : 0;
+  if (own) {
+    Report *r =
+        eval_error(e, "E0204", parts->expr[own]->span,
+                   "`%s` of an attention that no kernel computes", own == 5 ? "cap" : "sink");
+    diag_fact(r,
+              "kernels want one dimension after `;`, and keys and values of the same dimensions");
+    diag_help(r, "write the scores with `dot` and `softmax`");
+    return val_poison();
+  }
   const Decl *decl = world_find(e->w, SPACE_FN, call->name, true);
   Str q = e->mask_q, k = e->mask_k;
   bool same = e->mask_alike;
@@ -191,8 +227,12 @@ Val eval_attention(Eval *e, const Call *call) {
   out[1] = val_tensor(VAL_FLOAT, dims_without(&parts.x[0].dims, &dims));
   if (!e->build) return out[0];
   Val mask = all ? val_poison() : mask_values(e, m, parts.q, parts.k);
-  const Val *in[] = {&parts.x[0], &k, &v, &mask};
-  Op *op = lower_op(e, out, 2, OP_attention, all ? 3 : 4, in, 2, call->groups.at);
+  const Val *in[5] = {&parts.x[0], &k, &v};
+  int n = 3;
+  if (!all) in[n++] = &mask;
+  if (written(&parts.sink)) in[n++] = &parts.sink;
+  Op *op = lower_op(e, out, 2, OP_attention, n, in, 2, call->groups.at);
+  if (written(&parts.cap)) lower_float(e, op, ATTR_cap, parts.cap.number);
   lower_float(e, op, ATTR_scale,
               parts.scale.kind == VAL_ABSENT ? 1 / sqrt((double)size) : parts.scale.number);
   return out[0];

@@ -14,6 +14,7 @@
    The peak is the entry's frame once `memory` has run; before, the largest sum of bytes alive at an
    op, where views have no bytes of their own. Must not: change the module. */
 #include "count.h"
+#include "ir/attention_operands.h"
 #include "ir/phases.h"
 #include "ir/mask/mask_density.h"
 #include "ir/bytes.h"
@@ -53,13 +54,13 @@ static double filled_share(const Module *m, const Fn *f, const Op *o) {
 /* Scores of all queries and keys count as `all`. */
 static ScoreShares attention_shares(const Module *m, const Fn *f, const Op *o, double *all) {
   bool grad = o->code == OP_attention_grad;
+  ValueId mask = attention_mask(f, o);
   const Type *q = value_type(f, o->in[0]), *k = value_type(f, o->in[1]);
-  uint32_t operands = grad ? 6 : 3;
   *all = (grad ? 10 : 4) * terms(f, o->in[0], o->in[1]);
-  if (o->nin <= operands) return (ScoreShares){1, 1, 1, 1};
+  if (mask == NO_VALUE) return (ScoreShares){1, 1, 1, 1};
   Str query = o->group[0].from[0], key = o->group[0].to[0];
-  return mask_shares(m, f, o->in[operands], (Axis){query, type_size(q, query)},
-                     (Axis){key, type_size(k, key)}, lists_of(m, o));
+  return mask_shares(m, f, mask, (Axis){query, type_size(q, query)}, (Axis){key, type_size(k, key)},
+                     lists_of(m, o));
 }
 
 /* The rank with the most scores counts: the others wait for it. */

@@ -7,23 +7,26 @@
    k and v may lack dims of q (grouped heads): their gradients add up over those. A row without any
    key gives zeros and an lse of -inf. */
 #include "interp_inside.h"
+#include "ir/attention_operands.h"
 #include <math.h>
 
 typedef struct Heads {
-  const Tensor *q, *k, *v, *mask;
+  const Tensor *q, *k, *v, *mask, *sink;
   Type rows; /* q without D */
   Str key, dim;
   int64_t keys, width, key_stride, q_step, kv_step;
   int64_t *at_q, *at_kv; /* by row */
   int64_t *at_mask;
   int64_t mask_stride;
-  double scale, *p; /* p[keys]: of the current row */
-  bool field;       /* numbers are elements of a field */
+  double scale, cap, uncap; /* cap and 1 / cap; 0: none */
+  double *p, *slope;        /* [keys], of the current row: probabilities; d capped / d score */
+  bool field;               /* numbers are elements of a field */
 } Heads;
 
-static Heads heads_of(InterpRun *run, uint32_t operands) {
+static Heads heads_of(InterpRun *run) {
   Heads heads = {.q = run_in(run, 0), .k = run_in(run, 1), .v = run_in(run, 2)};
-  heads.mask = run->op->nin > operands ? run_in(run, operands) : NULL;
+  for (uint32_t i = attention_fixed(run->op); i < run->op->nin; i++)
+    *(run_in(run, i)->type.elem == ELEM_bool ? &heads.mask : &heads.sink) = run_in(run, i);
   heads.key = run->op->group[0].to[0], heads.dim = run->op->group[1].from[0];
   heads.rows = type_without(&heads.q->type, &heads.dim, 1);
   heads.keys = type_size(&heads.k->type, heads.key),
@@ -37,7 +40,13 @@ static Heads heads_of(InterpRun *run, uint32_t operands) {
   if (heads.mask) heads.mask_stride = stride_of(&heads.mask->type, heads.key);
   heads.field = run_in_field(run, heads.q->type.elem);
   heads.scale = run_constant(run, heads.q->type.elem, attr_float(&run->op->attrs, ATTR_scale, 1));
+  double cap = attr_float(&run->op->attrs, ATTR_cap, 0);
+  if (cap != 0) {
+    heads.cap = run_constant(run, heads.q->type.elem, cap);
+    heads.uncap = run_constant(run, heads.q->type.elem, 1 / cap);
+  }
   heads.p = ARENA_ARRAY(run->arena, double, heads.keys);
+  heads.slope = ARENA_ARRAY(run->arena, double, heads.keys);
   return heads;
 }
 
@@ -75,6 +84,16 @@ static double inner(const Heads *heads, const double *a, int64_t a_step, const d
   return heads->field ? field_sum(&exact) : sum;
 }
 
+/* cap tanh(score / cap), with its slope 1 - tanh^2 */
+static double capped(const Heads *heads, double score, double *slope) {
+  double one = heads->field ? field_of(1) : 1;
+  *slope = one;
+  if (heads->cap == 0) return score;
+  double t = function(heads, OP_tanh, tanh, multiply(heads, score, heads->uncap));
+  *slope = subtract(heads, one, multiply(heads, t, t));
+  return multiply(heads, heads->cap, t);
+}
+
 /* Fills h->p with the row's probabilities; returns its lse. In a field no score is subtracted from
    the others: probabilities do not depend on it, and pieces of a row then have one scale. */
 static double softmax_row(Heads *heads, int64_t row) {
@@ -84,6 +103,7 @@ static double softmax_row(Heads *heads, int64_t row) {
     double s = multiply(heads, heads->scale,
                         inner(heads, heads->q->at + heads->at_q[row], heads->q_step, k,
                               heads->kv_step, heads->width));
+    s = capped(heads, s, &heads->slope[j]);
     heads->p[j] = admits(heads, row, j) ? s : -INFINITY;
     if (heads->p[j] > most) most = heads->field ? 0 : heads->p[j];
   }
@@ -99,8 +119,28 @@ static double softmax_row(Heads *heads, int64_t row) {
   return heads->field ? field_log(sum) : most + log(sum);
 }
 
+/* e^(a - b), of log-sum-exps */
+static double ratio(const Heads *heads, double a, double b) {
+  if (a == -INFINITY) return 0;
+  return heads->field ? field_div(field_unlog(a), field_unlog(b)) : exp(a - b);
+}
+
+/* Probabilities are e^(score - to) and not e^(score - lse). */
+static void rescale(Heads *heads, double lse, double to) {
+  double share = ratio(heads, lse, to);
+  for (int64_t j = 0; j < heads->keys; j++) heads->p[j] = multiply(heads, heads->p[j], share);
+}
+
+static double with_sink(Heads *heads, double lse, double sink) {
+  double joined = heads->field ? field_logaddexp(lse, sink) : real_logaddexp(lse, sink);
+  rescale(heads, lse, joined);
+  return joined;
+}
+
 static void forward(InterpRun *run) {
-  Heads heads = heads_of(run, 3);
+  Heads heads = heads_of(run);
+  const int64_t *at_sink =
+      heads.sink ? walk_offsets(run->arena, &heads.rows, &heads.sink->type) : NULL;
   Tensor *tensor = run_out(run, 0), *lse = run_out(run, 1);
   const int64_t *at_y = walk_offsets(run->arena, &heads.rows, &tensor->type);
   const int64_t *at_lse = walk_offsets(run->arena, &heads.rows, &lse->type);
@@ -109,7 +149,9 @@ static void forward(InterpRun *run) {
   int64_t v_step = stride_of(&heads.v->type, heads.dim);
   const int64_t *at_v = walk_offsets(run->arena, &heads.rows, &heads.v->type);
   for (int64_t row = 0, n = type_count(&heads.rows); row < n; row++) {
-    run_put(run, lse, at_lse[row], softmax_row(&heads, row));
+    double l = softmax_row(&heads, row);
+    if (heads.sink) l = with_sink(&heads, l, heads.sink->at[at_sink[row]]);
+    run_put(run, lse, at_lse[row], l);
     for (int64_t d = 0; d < heads.width; d++)
       run_put(run, tensor, at_y[row] + d * y_step,
               inner(&heads, heads.p, 1, heads.v->at + at_v[row] + d * v_step, v_key, heads.keys));
@@ -138,7 +180,9 @@ static void add_scaled(const Heads *heads, double *to, int64_t to_step, double f
 }
 
 static void backward(InterpRun *run) {
-  Heads heads = heads_of(run, 6);
+  Heads heads = heads_of(run);
+  const Tensor *lse = run_in(run, 4);
+  const int64_t *at_lse = walk_offsets(run->arena, &heads.rows, &lse->type);
   Moving q = moving(run, &heads, heads.q), k = moving(run, &heads, heads.k),
          v = moving(run, &heads, heads.v), y = moving(run, &heads, run_in(run, 3)),
          dy = moving(run, &heads, run_in(run, 5)), dq = moving(run, &heads, run_out(run, 0)),
@@ -146,11 +190,13 @@ static void backward(InterpRun *run) {
   for (int64_t row = 0, n = type_count(&heads.rows); row < n; row++) {
     const double *g = at_row(&dy, row, 0);
     double delta = inner(&heads, g, dy.step, at_row(&y, row, 0), y.step, heads.width);
-    softmax_row(&heads, row);
+    double own = softmax_row(&heads, row), given = lse->at[at_lse[row]];
+    if (isfinite(given) && (!heads.field || field_is_log(given))) rescale(&heads, own, given);
     for (int64_t j = 0; j < heads.keys; j++) {
       double dp = inner(&heads, g, dy.step, at_row(&v, row, j), v.step, heads.width);
       double ds =
           multiply(&heads, multiply(&heads, heads.scale, heads.p[j]), subtract(&heads, dp, delta));
+      ds = multiply(&heads, ds, heads.slope[j]);
       add_scaled(&heads, at_row(&dv, row, j), dv.step, heads.p[j], g, dy.step);
       add_scaled(&heads, at_row(&dq, row, 0), dq.step, ds, at_row(&k, row, j), k.step);
       add_scaled(&heads, at_row(&dk, row, j), dk.step, ds, at_row(&q, row, 0), q.step);

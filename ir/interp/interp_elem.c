@@ -26,6 +26,11 @@ static double do_eq(double a, double b) { return a == b; }
 static double do_and(double a, double b) { return a != 0 && b != 0; }
 static double do_or(double a, double b) { return a != 0 || b != 0; }
 
+double real_logaddexp(double a, double b) {
+  double most = a > b ? a : b;
+  return isinf(most) ? most : most + log1p(exp(-fabs(a - b)));
+}
+
 /* A first guess from the tail's asymptote, good for the sign and the size, then Newton steps on
    erf(x) - a; near the ends on erfc, which keeps its digits for small values. */
 static double do_erfinv(double a) {
@@ -52,7 +57,7 @@ static double (*const unary[OP_COUNT])(double) = {
 static double (*const binary[OP_COUNT])(double, double) = {
     [OP_add] = do_add, [OP_sub] = do_sub, [OP_mul] = do_mul, [OP_div] = do_div,
     [OP_min] = do_min, [OP_max] = do_max, [OP_lt] = do_lt,   [OP_le] = do_le,
-    [OP_eq] = do_eq,   [OP_and] = do_and, [OP_or] = do_or,
+    [OP_eq] = do_eq,   [OP_and] = do_and, [OP_or] = do_or,   [OP_logaddexp] = real_logaddexp,
 };
 
 /* ---- in a field ---- */
@@ -80,6 +85,10 @@ static double field_most(double a, double b) {
   return field_less(field_exp(a), field_exp(b)) ? b : a;
 }
 
+double field_logaddexp(double a, double b) {
+  return field_log(field_add(field_exp(a), field_exp(b)));
+}
+
 static double (*const field_unary[OP_COUNT])(double) = {
     [OP_neg] = field_neg, [OP_abs] = field_abs, [OP_sign] = field_sign, [OP_cast] = do_same,
     [OP_copy] = do_same,  [OP_stop] = do_same,  [OP_wide] = do_same,    [OP_estimate] = do_same,
@@ -87,8 +96,9 @@ static double (*const field_unary[OP_COUNT])(double) = {
 };
 
 static double (*const field_binary[OP_COUNT])(double, double) = {
-    [OP_add] = field_add, [OP_sub] = field_minus, [OP_mul] = field_mul, [OP_div] = field_div,
-    [OP_min] = field_min, [OP_max] = field_most,  [OP_lt] = field_lt,   [OP_le] = field_le,
+    [OP_add] = field_add, [OP_sub] = field_minus, [OP_mul] = field_mul,
+    [OP_div] = field_div, [OP_min] = field_min,   [OP_max] = field_most,
+    [OP_lt] = field_lt,   [OP_le] = field_le,     [OP_logaddexp] = field_logaddexp,
 };
 
 /* Powers of numbers, and else a function of its own for each exponent. */

@@ -68,6 +68,8 @@ Tensor *run_out(const InterpRun *run, uint32_t i); /* zero at first */
 /* Are numbers of that type elements of a field? */
 bool interp_in_field(const Interp *in, Elem e);
 bool run_in_field(const InterpRun *run, Elem e);
+double real_logaddexp(double a, double b);                   /* log(e^a + e^b) */
+double field_logaddexp(double a, double b);                  /* by the law of logarithms */
 double run_constant(const InterpRun *run, Elem e, double x); /* a real number as the type has it */
 void run_put(const InterpRun *run, Tensor *tensor, int64_t i, double x); /* rounded */
 

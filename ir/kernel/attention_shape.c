@@ -1,5 +1,6 @@
 /* Dims of attention and the arithmetic of its cut; see attention_shape.h. */
 #include "attention_shape.h"
+#include "ir/attention_operands.h"
 #include "ir/support/num.h"
 
 static OpId find_op(const Fn *k) {
@@ -10,10 +11,10 @@ static OpId find_op(const Fn *k) {
 
 static void add_axis(FlashDims *d, Axis axis) { d->axis[d->n++] = axis, d->count *= axis.size; }
 
-static void name_values(Flash *flash, const Op *o) {
-  uint32_t operands = flash->grad ? 6 : 3;
+static void name_values(const Fn *kernel, Flash *flash, const Op *o) {
   flash->q = o->in[0], flash->k = o->in[1], flash->v = o->in[2];
-  flash->mask = o->nin > operands ? o->in[operands] : NO_VALUE;
+  must(attention_sink(kernel, o) == NO_VALUE, "kernel %s: attention with a sink", kernel->name);
+  flash->mask = attention_mask(kernel, o);
   flash->y = flash->grad ? o->in[3] : o->out, flash->lse = flash->grad ? o->in[4] : o->out + 1;
   flash->dy = flash->grad ? o->in[5] : NO_VALUE;
   flash->dq = o->out, flash->dk = o->out + 1, flash->dv = o->out + 2;
@@ -29,12 +30,13 @@ Flash flash_of(const Fn *kernel) {
   Flash flash = {.op = find_op(kernel), .shared.count = 1, .group.count = 1};
   const Op *o = &kernel->ops.at[flash.op];
   flash.grad = o->code == OP_attention_grad;
-  name_values(&flash, o);
+  name_values(kernel, &flash, o);
   flash.query = o->group[0].from[0], flash.key = o->group[0].to[0], flash.dim = o->group[1].from[0];
   const Type *q = value_type(kernel, flash.q), *k = value_type(kernel, flash.k);
   flash.queries = type_size(q, flash.query), flash.keys = type_size(k, flash.key),
   flash.width = type_size(q, flash.dim);
-  flash.scale = attr_float(&o->attrs, ATTR_scale, 1);
+  flash.scale = attr_float(&o->attrs, ATTR_scale, 1),
+  flash.cap = attr_float(&o->attrs, ATTR_cap, 0);
   for (int i = 0; i < q->rank; i++) {
     Axis axis = q->axis[i];
     if (axis.dim == flash.query || axis.dim == flash.dim) continue;

@@ -26,7 +26,7 @@ typedef struct Flash {
   ValueId mask;                /* NO_VALUE: none */
   Str query, key, dim;
   int64_t queries, keys, width; /* sizes of Q, K, D */
-  double scale;
+  double scale, cap;            /* cap 0: none */
   FlashDims shared, group;
 } Flash;
 

@@ -298,22 +298,39 @@ static const char *check_mask(const Shape *shape, const Type *mask, Str key, Str
                    shape_text(shape, mask));
 }
 
+static Type lse_type(const Shape *shape) {
+  Group group = shape_group(shape, 1);
+  return type_with_elem(type_without(shape_in(shape, 0), group.from, 1), ELEM_f32);
+}
+
+/* A mask, then a sink. */
+static const char *check_further(const Shape *shape, uint32_t fixed) {
+  uint32_t n = shape->op->nin, i = fixed;
+  const char *why = NULL;
+  if (i < n && shape_in(shape, i)->elem == ELEM_bool)
+    why = check_mask(shape, shape_in(shape, i++), shape_group(shape, 0).to[0],
+                     shape_group(shape, 1).from[0]);
+  Type rows = lse_type(shape);
+  bool sink = i < n && fixed == 3 && elem_class(shape_in(shape, i)->elem) == CLASS_FLOAT;
+  if (!why && sink && !type_contains(&rows, shape_in(shape, i++)))
+    why = shape_why(shape, "[attention-c10] the sink is %s, not a float over dims of the rows",
+                    shape_text(shape, shape_in(shape, i - 1)));
+  if (why || i == n) return why;
+  return shape_why(shape, "[attention-c7] operand %u is no mask, a bool", i);
+}
+
 static const char *check_attention(const Shape *shape, uint32_t operands) {
   Group g = shape_group(shape, 0), d = shape_group(shape, 1);
   if (shape->op->ngroups != 2 || g.nfrom != 1 || g.nto != 1 || d.nfrom != 1 || d.arrow ||
       g.from[0] == g.to[0] || g.from[0] == d.from[0] || g.to[0] == d.from[0])
     return shape_why(shape, "[attention-c1] the dims are written [Q -> K; D]");
-  if (shape->op->nin != operands && shape->op->nin != operands + 1)
+  if (shape->op->nin < operands || shape->op->nin > operands + 1 + (operands == 3))
     return shape_why(shape, "[attention-c8] %u operands, %u and maybe a mask expected",
                      shape->op->nin, operands);
+  if (attr_get(&shape->op->attrs, ATTR_cap) && !(attr_float(&shape->op->attrs, ATTR_cap, 0) > 0))
+    return shape_why(shape, "[attention-c11] cap is not above 0");
   const char *why = check_heads(shape, g.from[0], g.to[0], d.from[0]);
-  if (why || shape->op->nin == operands) return why;
-  return check_mask(shape, shape_in(shape, operands), g.to[0], d.from[0]);
-}
-
-static Type lse_type(const Shape *shape) {
-  Group group = shape_group(shape, 1);
-  return type_with_elem(type_without(shape_in(shape, 0), group.from, 1), ELEM_f32);
+  return why ? why : check_further(shape, operands);
 }
 
 static const char *rule_attention(Shape *shape) {

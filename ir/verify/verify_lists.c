@@ -3,6 +3,7 @@
    compared. A mask that is computed elsewhere cannot be compared, and has no heads by which a
    kernel could find lists. */
 #include "ir/mask/lists.h"
+#include "ir/attention_operands.h"
 #include "ir/mask/mask_range.h"
 #include "ir/support/num.h"
 #include "verify.h"
@@ -29,11 +30,6 @@ void verify_lists(Verifier *verifier) {
   }
 }
 
-static ValueId mask_of(const Op *o) {
-  uint32_t operands = o->code == OP_attention ? 3 : 6;
-  return o->nin > operands ? o->in[operands] : NO_VALUE;
-}
-
 /* Whether its sizes are those of the attention. */
 static bool meets(const Verifier *verifier, const Op *o, const ListsShape *shape, Axis *query,
                   Axis *key) {
@@ -51,8 +47,8 @@ static void check_blocks(Verifier *verifier, const Op *o, const BlockLists *list
     BlockHead at[MASK_DIMS];
     lists_head_at(shape, of, h, at);
     BlockMap map = lists_map(arena, lists, lists_class(lists, h));
-    int64_t b =
-        mask_contradicts(verifier->fn, mask_of(o), query, key, &map, shape->heads, at, SAMPLES);
+    int64_t b = mask_contradicts(verifier->fn, attention_mask(verifier->fn, o), query, key, &map,
+                                 shape->heads, at, SAMPLES);
     if (b < 0) continue;
     verify_report(verifier, "E1103", verify_at_op(o),
                   "[lists-c5] block %lld, %lld of head %lld is another one by the mask",
@@ -67,7 +63,7 @@ void verify_listed(Verifier *verifier, const Op *o) {
   if (!name) return;
   const BlockLists *lists = lists_of(verifier->m, o);
   Axis query, key;
-  if (!lists || mask_of(o) == NO_VALUE) {
+  if (!lists || attention_mask(verifier->fn, o) == NO_VALUE) {
     verify_report(verifier, "E1103", verify_at_op(o),
                   lists ? "[lists-c3] there is no mask for lists @%s"
                         : "[lists-c3] there are no lists @%s",
@@ -81,8 +77,8 @@ void verify_listed(Verifier *verifier, const Op *o) {
                   (long long)shape.queries, (long long)shape.keys);
     return;
   }
-  if (!value_def(verifier->fn, mask_of(o)) && !shape.heads) return;
-  ListsHeads of = lists_heads(verifier->fn, mask_of(o), query.dim, key.dim);
+  if (!value_def(verifier->fn, attention_mask(verifier->fn, o)) && !shape.heads) return;
+  ListsHeads of = lists_heads(verifier->fn, attention_mask(verifier->fn, o), query.dim, key.dim);
   if (lists_heads_meet(&shape, &of)) check_blocks(verifier, o, lists, &shape, &of, query, key);
   else
     verify_report(verifier, "E1103", verify_at_op(o),

@@ -153,6 +153,15 @@ static ValueId divisor(DecodeFrame *frame, ValueId seen, ValueId sum, Loc loc) {
   return ir_where(m, frame->to, none, ir_const(m, frame->to, ELEM_f32, 1, loc), sum, loc);
 }
 
+/* cap tanh(score / cap) */
+static ValueId capped(DecodeFrame *frame, ValueId score, double cap, Loc loc) {
+  if (cap == 0) return score;
+  Module *m = frame->d->m;
+  ValueId x = bin(frame, OP_mul, score, ir_const(m, frame->to, ELEM_f32, 1 / cap, loc), loc);
+  return bin(frame, OP_mul, un(frame, OP_tanh, x, loc), ir_const(m, frame->to, ELEM_f32, cap, loc),
+             loc);
+}
+
 static bool join(DecodeFrame *frame, const DecodeHeads *heads, const DimSet *dims, ValueId q,
                  const ValueId *kv, const ValueId *past) {
   Module *m = frame->d->m;
@@ -163,6 +172,7 @@ static bool join(DecodeFrame *frame, const DecodeHeads *heads, const DimSet *dim
   ValueId score = as(frame, ir_dot(m, frame->to, q, k, 1, &heads->d, loc), ELEM_f32, loc);
   double scale = attr_float(&heads->o->attrs, ATTR_scale, 1);
   score = bin(frame, OP_mul, score, ir_const(m, frame->to, ELEM_f32, scale, loc), loc);
+  score = capped(frame, score, attr_float(&heads->o->attrs, ATTR_cap, 0), loc);
   ValueId seen = heads->plain ? NO_VALUE : own_seen(frame, heads, dims, score);
   if (!heads->plain && seen == NO_VALUE) return false;
   score = where_seen(frame, seen, score, UNSEEN, loc);

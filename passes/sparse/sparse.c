@@ -16,6 +16,7 @@
    recompute values know nothing of lists. Must not: list more than ir/mask/lists.h says; patterns
    of blocks are refused then. */
 #include "sparse.h"
+#include "ir/attention_operands.h"
 #include "ir/mask/lists.h"
 #include "ir/mask/mask_range.h"
 #include "ir/support/num.h"
@@ -145,10 +146,9 @@ static bool is_dealt(const Fn *f, ValueId v, bool *seen) {
 }
 
 static bool list(Module *m, const Fn *f, Op *o, Arena *work, SparseWarned *warned) {
-  uint32_t operands = o->code == OP_attention ? 3 : 6;
-  if (op_family(o->code) != FAMILY_ATTENTION || o->nin <= operands) return false;
+  if (op_family(o->code) != FAMILY_ATTENTION || attention_mask(f, o) == NO_VALUE) return false;
   Str q = o->group[0].from[0], k = o->group[0].to[0];
-  Listing listing = {.m = m, .work = work, .f = f, .o = o, .mask = o->in[operands]};
+  Listing listing = {.m = m, .work = work, .f = f, .o = o, .mask = attention_mask(f, o)};
   listing.query = (Axis){q, type_size(value_type(f, o->in[0]), q)};
   listing.key = (Axis){k, type_size(value_type(f, o->in[1]), k)};
   listing.dealt =

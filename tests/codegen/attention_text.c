@@ -18,13 +18,16 @@ static double scale_of(int i) {
   return i % 9 == 7 ? -0.3 : i % 9 == 5 ? 0 : i % 27 == 1 ? 1e-8 : 0.4;
 }
 
+/* A third of the kernels cap their scores, within the range of scores or far from it. */
+static const char *cap_of(int i) { return i % 3 ? "" : i % 2 ? ", cap = 1.5" : ", cap = 20"; }
+
 void attention_forward(Harness *h, int i, const char *elem, AttentionShape s, AttentionMask m) {
   int out = 3 + (*m.arguments ? 1 : 0) + m.values;
   const char *mask = out == 3 ? "" : arena_printf(h->arena, ", %%%d", out - 1);
   harness_add(h, "kernel @k%d(%%0 : %s, %%1 : %s, %%2 : %s%s) {family = \"attention\"} {\n%s", i,
               q_type(h, &s, elem), k_type(h, &s, elem), k_type(h, &s, elem), m.arguments, m.ops);
-  harness_add(h, "  %%%d, %%%d = attention[S -> T; D] %%0, %%1, %%2%s {scale = %g} : ", out,
-              out + 1, mask, scale_of(i));
+  harness_add(h, "  %%%d, %%%d = attention[S -> T; D] %%0, %%1, %%2%s {scale = %g%s} : ", out,
+              out + 1, mask, scale_of(i), cap_of(i));
   harness_add(h, "%s, %s\n  return %%%d, %%%d\n}\n", harness_dense(h, elem, s.nq, s.qdim, s.qsize),
               harness_dense(h, "f32", s.nq - 1, s.qdim, s.qsize), out, out + 1);
 }
@@ -49,8 +52,8 @@ void attention_backward(Harness *h, int i, const char *elem, AttentionShape s, A
               q_type(h, &s, elem), lse_type(h, &s), q_type(h, &s, elem), m.arguments, m.ops);
   harness_add(h,
               "  %%%d, %%%d, %%%d = attention_grad[S -> T; D] %%0, %%1, %%2, %%3, %%4, %%5%s "
-              "{scale = %g} : ",
-              out, out + 1, out + 2, mask, scale_of(i));
+              "{scale = %g%s} : ",
+              out, out + 1, out + 2, mask, scale_of(i), cap_of(i));
   harness_add(h, "%s, %s, %s\n", harness_dense(h, elem, s.nq, s.qdim, s.qsize),
               harness_dense(h, elem, s.nk, s.kdim, s.ksize),
               harness_dense(h, elem, s.nk, s.kdim, s.ksize));

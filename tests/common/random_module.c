@@ -455,6 +455,7 @@ static bool make_attention(Gen *g) {
   op_add_group(g->m, o, group_map(1, &seq, 1, &key));
   op_add_group(g->m, o, group_dims(1, &d));
   attr_set_float(g->m, &o->attrs, ATTR_scale, 0.7);
+  if (below(g, 3) == 0) attr_set_float(g->m, &o->attrs, ATTR_cap, 1.5);
   return add(g, o->out);
 }
 

@@ -62,9 +62,13 @@ static const Broken types[] = {
      "%12 = cast %8 : f64[S:4, D:2]\n"
      "%20, %21 = attention[S -> K; D] %12, %9, %9 {scale = 1} : f32[S:4, D:2], f32[S:4]"},
     {"attention-c7", "E1102",
-     "%20, %21 = attention[S -> K; D] %8, %9, %9, %11 {scale = 1} : f32[S:4, D:2], f32[S:4]"},
+     "%20, %21 = attention[S -> K; D] %8, %9, %9, %3 {scale = 1} : f32[S:4, D:2], f32[S:4]"},
     {"attention-c8", "E1102",
      "%20, %21 = attention[S -> K; D] %8, %9 {scale = 1} : f32[S:4, D:2], f32[S:4]"},
+    {"attention-c10", "E1102",
+     "%20, %21 = attention[S -> K; D] %8, %9, %9, %8 {scale = 1} : f32[S:4, D:2], f32[S:4]"},
+    {"attention-c11", "E1102",
+     "%20, %21 = attention[S -> K; D] %8, %9, %9 {scale = 1, cap = 0} : f32[S:4, D:2], f32[S:4]"},
     {"attention-c9", "E1102",
      "%20, %21, %22 = attention_grad[S -> K; D] %8, %9, %9, %8, %8, %8 {scale = 1} : "
      "f32[S:4, D:2], f32[K:5, D:2], f32[K:5, D:2]"},

@@ -124,6 +124,13 @@ static const Case cases[] = {
      "%16 = lt %14, %15 : bool[T:3, S:3]\n"
      "%17, %18 = attention[S -> T; D] %10, %11, %12, %16 {scale = 0.7} : f32[H:2, S:3, D:2], "
      "f32[H:2, S:3]\nstore @y, %17\n"},
+    {"attention", /* capped scores, and a sink that is learned */
+     "param @q : f32[H:2, S:3, D:2]\nparam @kk : f32[H:2, T:4, D:2]\nparam @sink : f32[H:2]\n"
+     "output @y : f32[H:2, S:3, D:2]\n",
+     "%10 = load @q : f32[H:2, S:3, D:2]\n%11 = load @kk : f32[H:2, T:4, D:2]\n%12 = load @sink : "
+     "f32[H:2]\n"
+     "%13, %14 = attention[S -> T; D] %10, %11, %11, %12 {scale = 0.7, cap = 0.9} : f32[H:2, S:3, "
+     "D:2], f32[H:2, S:3]\nstore @y, %13\n"},
 };
 
 static void every_op(void **state) {

@@ -271,8 +271,10 @@ class Program:
         fits = [w for w in s.values if {'Batch', 'K', 'C'} <= set(w[1]) <= set(q[1]) - {'B'} | {'K'}]
         if not fits: s.add(f'dot[B](x, {s.param(["B", "K"])})', ['Batch', 'C', 'K'])
         m = s.r.choice(fits or s.values[-1:])
-        scale = s.r.choice(['', '', ', scale = 0.4'])
-        s.add(f'attention[B -> K; C]({q[0]}, {m[0]}, {m[0]}, mask = {s.mask()}{scale})', q[1])
+        more = s.r.choice(['', '', ', scale = 0.4', ', cap = 0.7'])
+        rows = [d for d in q[1] if d not in ('Batch', 'C') and s.r.random() < .5]
+        more += s.r.choice(['', f', sink = {s.param(rows)}']) if rows else ''
+        s.add(f'attention[B -> K; C]({q[0]}, {m[0]}, {m[0]}, mask = {s.mask()}{more})', q[1])
 
     def mask(s):
         some = ['all', 'padding(k)', 'causal', 'k'] + ['sliding(2)', 'same(j)', 'padding(b)', 'near'] * s.like

@@ -31,10 +31,24 @@ MODELS = {
         layer_types=['sliding_attention', 'sliding_attention', 'full_attention'] * 2 + ['sliding_attention']),
         (*PARTS, 'attn.q_norm.gain', 'attn.k_norm.gain', 'mlp.gate', 'mlp.up', 'mlp.down', 'norm1.gain', 'norm2.gain',
          'norm3.gain', 'norm4.gain'), ('norm.gain',)),
+    'scores_gemma2': ('Gemma2', dict(
+        num_hidden_layers=3, sliding_window=5, query_pre_attn_scalar=8, attn_logit_softcapping=3.0,
+        final_logit_softcapping=5.0, rope_parameters=dict(rope_type='default', rope_theta=100.0),
+        layer_types=['sliding_attention', 'full_attention', 'sliding_attention']),
+        (*PARTS, 'mlp.gate', 'mlp.up', 'mlp.down', 'norm1.gain', 'norm2.gain', 'norm3.gain', 'norm4.gain'),
+        ('norm.gain',)),
+    'scores_gptoss': ('GptOss', dict(
+        OWN, num_hidden_layers=3, sliding_window=5, num_local_experts=8, num_experts_per_tok=2,
+        layer_types=['sliding_attention', 'full_attention', 'sliding_attention']),
+        ('attn.sinks', 'attn.wq', 'attn.bq', 'attn.wk', 'attn.bk', 'attn.wv', 'attn.bv', 'attn.wo', 'attn.bo',
+         'moe.router', 'moe.bias', 'moe.w_in', 'moe.b_in', 'moe.w_out', 'moe.b_out', 'norm1.gain', 'norm2.gain'),
+        ('norm.gain', 'lm_head')),
 }
 LOSSES = {
     'scores_llama3': [4.34425926, 4.24565601, 4.14668369, 4.04854393, 3.95254445],
     'scores_yarn': [4.39330339, 4.29491043, 4.19591618, 4.09766436, 4.00164461],
+    'scores_gemma2': [5.93265009, 5.55254936, 5.21689701, 4.91776943, 4.64927816],
+    'scores_gptoss': [4.3197937, 4.2596674, 4.19555902, 4.14105177, 4.08119297],
     'scores_gemma3': [6.40493917, 5.72790575, 5.24722481, 4.81578255, 4.44444036],
 }
 
@@ -42,16 +56,19 @@ LOSSES = {
 def elements(k, n): return [((31 * i * i + 7 * i + 977 * k) % 1009 - 504) / 1260 for i in range(n)]
 
 
-def filled(k, shape):
+VECTORS = ('gain', 'sinks', 'bq', 'bk', 'bv', 'bo', 'bias')  # in transformers
+
+
+def filled(k, name, shape):
     n = math.prod(shape)
-    return [0.5] * n if len(shape) == 1 else [routed.f32(x) for x in elements(k, n)]
+    return [0.5] * n if name.split('.')[-1] in VECTORS else [routed.f32(x) for x in elements(k, n)]
 
 
 def init(layer, last, layers, shapes, path):
     names = [('embed', None), *((f'layers.*.{p}', i) for i in range(layers) for p in layer), *((p, None) for p in last)]
     data = {}
     for k, (name, i) in enumerate(names):
-        data.setdefault(name, []).extend(filled(k, shapes[name] if i is None else shapes[name][1:]))
+        data.setdefault(name, []).extend(filled(k, name, shapes[name][i is not None:]))
     routed.write_weights(data, shapes, path)
 
 

@@ -103,6 +103,9 @@ CACHED = dict(
     listed=model('causal & blocks(4) & (window(3) | global(1) | random(1, seed = 3))'),
     blind=model('causal & blocks(4) & global([1], columns = off)'),  # most positions do not even see themselves
     layers=BY_LAYER,
+    capped=model('causal, cap = 0.5'),
+    sinks=model('causal & sliding(5), sink = sinks').replace(
+        '  param wo', '  param sinks [Kv, Group] ~ normal(2)\n  param wo'),
     nested=model(layers=NESTED, body=STACK.replace('Block', 'Pair')),
     table=model(body='param pos [Seq, Embed] ~ normal(0.5)\n  '
                 + STACK.replace('embed[Vocab = tokens]', 'embed[Vocab = tokens] + pos')),
