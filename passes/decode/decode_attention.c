@@ -186,8 +186,9 @@ static bool join(DecodeFrame *frame, const DecodeHeads *heads, const DimSet *dim
   ValueId y = bin(frame, OP_add, bin(frame, OP_mul, old, a, loc), new, loc);
   decode_remember(frame, heads->o->out, *dims,
                   as(frame, bin(frame, OP_div, y, divisor(frame, seen, sum, loc), loc), e, loc));
-  decode_remember(frame, heads->o->out + 1, *dims,
-                  bin(frame, OP_add, un(frame, OP_log, sum, loc), most, loc));
+  ValueId l = bin(frame, OP_logaddexp, past[1], score, loc);
+  if (seen != NO_VALUE) l = ir_where(m, frame->to, seen, l, past[1], loc);
+  decode_remember(frame, heads->o->out + 1, *dims, l);
   return true;
 }
 
