@@ -227,16 +227,17 @@ static bool stack_dim(Eval *e, const Env *env, const AstStmt *stmt, Str *dim) {
 }
 
 static bool fill_stack(Eval *e, Env *env, const AstStmt *stmt, Stack *stack, Given *given) {
-  AxisGroups none = {0};
   bool ok = true;
   stack->body = ARENA_ARRAY(e->arena, Instance *, stmt->of.n);
   for (; stack->n < stmt->of.n; stack->n++) {
     const Decl *decl = find_layer(e, env, &stmt->of.at[stack->n]);
     Str path = intern_printf(e->ctx->names, "%s%s.*.", e->path, stack->name);
     if (stmt->of.n > 1) path = intern_printf(e->ctx->names, "%s%u.", path, stack->n);
-    Instance *instance =
-        decl ? make_instance(e, decl, &none, given, stmt->with.n, path, stmt->of.at[stack->n].span)
-             : NULL;
+    AxisGroups axes;
+    bool resolved = axes_resolve(e, env, stmt->of_axes.at[stack->n], &axes);
+    Instance *instance = decl && resolved ? make_instance(e, decl, &axes, given, stmt->with.n, path,
+                                                          stmt->of.at[stack->n].span)
+                                          : NULL;
     stack->body[stack->n] = instance;
     if (instance) instance->name = stmt->of.at[stack->n].text;
     ok &= instance != NULL;

@@ -288,11 +288,17 @@ AstStmt *ast_stmt_sub(Parse *p, Span word, AstName name, AstName of, AstAxes *ax
   return stmt;
 }
 
-AstStmt *ast_stmt_stack(Parse *p, Span word, AstName name, AstAxes *axes, AstNames *of,
+AstUses *ast_uses_add(Parse *p, AstUses *uses, AstName name, AstAxes *axes) {
+  if (!uses) uses = ARENA_NEW(p->c->arena, AstUses);
+  vec_push(p->c->arena, uses->names, name);
+  vec_push(p->c->arena, uses->axes, axes);
+  return uses;
+}
+
+AstStmt *ast_stmt_stack(Parse *p, Span word, AstName name, AstAxes *axes, const AstUses *of,
                         AstOptions *with, AstAttrs *attrs) {
   AstStmt *stmt = stmt_named(p, STMT_STACK, word, name);
-  stmt->axes = axes;
-  COPY_LIST(stmt->of, of);
+  stmt->axes = axes, stmt->of = of->names, stmt->of_axes = of->axes;
   COPY_LIST(stmt->with, with);
   COPY_LIST(stmt->attrs, attrs);
   return stmt;

@@ -169,18 +169,26 @@ typedef enum AstStmtKind {
   STMT_UPDATE  /* update name = value */
 } AstStmtKind;
 
+typedef VEC(AstAxes *) AstAxesList;
+
+typedef struct AstUses { /* Block[Embed -> Mlp], Block */
+  AstNames names;
+  AstAxesList axes; /* of each; NULL: none */
+} AstUses;
+
 struct AstStmt {
   AstStmtKind kind;
   Span span;
-  Span word;       /* the keyword, or the first name of an assignment */
-  AstNames names;  /* PARAM, SUB, STACK, UPDATE: one; INPUT, OUTPUT, ASSIGN: one or more */
-  AstAxes *axes;   /* PARAM, STACK; SUB: NULL if none */
-  bool random;     /* PARAM: initialised with ~ */
-  AstExpr *value;  /* PARAM, ASSIGN, RETURN, LOSS, AUX, UPDATE */
-  AstAttrs attrs;  /* PARAM, ASSIGN */
-  AstNames of;     /* SUB: one; STACK: one or more */
-  AstOptions with; /* SUB, STACK */
-  AstType *type;   /* INPUT */
+  Span word;           /* the keyword, or the first name of an assignment */
+  AstNames names;      /* PARAM, SUB, STACK, UPDATE: one; INPUT, OUTPUT, ASSIGN: one or more */
+  AstAxes *axes;       /* PARAM, STACK; SUB: NULL if none */
+  bool random;         /* PARAM: initialised with ~ */
+  AstExpr *value;      /* PARAM, ASSIGN, RETURN, LOSS, AUX, UPDATE */
+  AstAttrs attrs;      /* PARAM, ASSIGN */
+  AstNames of;         /* SUB: one; STACK: one or more */
+  AstAxesList of_axes; /* STACK: axes of each, NULL: none */
+  AstOptions with;     /* SUB, STACK */
+  AstType *type;       /* INPUT */
 };
 typedef VEC(AstStmt *) AstStmts;
 

@@ -70,6 +70,7 @@ static void see_stmt(Finder *finder, const AstStmt *stmt) {
   see_names(finder, ROLE_VALUE, &stmt->names);
   see_axes(finder, stmt->axes), see_type(finder, stmt->type);
   see_names(finder, ROLE_LAYER, &stmt->of);
+  for (uint32_t i = 0; i < stmt->of_axes.n; i++) see_axes(finder, stmt->of_axes.at[i]);
   see_options(finder, ROLE_OPTION, &stmt->with, stmt->of.n ? stmt->of.at[0].text : NULL);
   see_expr(finder, stmt->value);
   for (uint32_t i = 0; i < stmt->attrs.n; i++) {

@@ -141,6 +141,7 @@ static void put_stmt(AstPrinter *printer, const AstStmt *stmt) {
   if (stmt->kind == STMT_PARAM) fputs(stmt->random ? " ~" : " =", printer->out);
   if (stmt->of.n)
     fputs(stmt->kind == STMT_SUB ? " = " : " of ", printer->out), put_names(printer, &stmt->of);
+  for (uint32_t i = 0; i < stmt->of_axes.n; i++) put_axes(printer, stmt->of_axes.at[i]);
   if (stmt->kind == STMT_SUB) put_axes(printer, stmt->axes);
   end(printer, stmt->span);
   put_below(printer, stmt->value);

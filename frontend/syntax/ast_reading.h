@@ -120,8 +120,9 @@ AstStmt *ast_stmt_param(Parse *p, Span word, AstName n, AstAxes *a, bool random,
                         AstAttrs *attrs);
 AstStmt *ast_stmt_sub(Parse *p, Span word, AstName n, AstName of, AstAxes *a, AstOptions *with,
                       AstAttrs *attrs);
-AstStmt *ast_stmt_stack(Parse *p, Span word, AstName n, AstAxes *a, AstNames *of, AstOptions *with,
-                        AstAttrs *attrs);
+AstUses *ast_uses_add(Parse *p, AstUses *uses, AstName name, AstAxes *axes);
+AstStmt *ast_stmt_stack(Parse *p, Span word, AstName n, AstAxes *a, const AstUses *of,
+                        AstOptions *with, AstAttrs *attrs);
 AstStmt *ast_stmt_names(Parse *p, AstStmtKind k, Span word, AstNames *names, AstType *t);
 AstStmt *ast_stmt_assign(Parse *p, AstNames *names, AstExpr *value, AstAttrs *attrs);
 AstStmt *ast_stmt_value(Parse *p, AstStmtKind k, Span word, AstExpr *value);

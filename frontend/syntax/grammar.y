@@ -25,6 +25,7 @@ static void shard_error(Span *at, Parse *p, const char *text);
   AstNumber *number;
   AstName name;
   AstNames *names;
+  AstUses *uses;
   AstGroup *group;
   AstAxes *axes;
   AstType *type;
@@ -66,7 +67,8 @@ static void shard_error(Span *at, Parse *p, const char *text);
 %right CARET
 
 %type <name> name axis for_opt
-%type <names> names axislist choice
+%type <names> names axislist
+%type <uses> choice uses
 %type <group> group
 %type <axes> axes axes_opt shape groups
 %type <type> type
@@ -201,8 +203,11 @@ stmt: PARAM name shape init expr attrs { $$ = ast_stmt_param(p, @1, $2, $3, $4, 
     | AUX expr                       { $$ = ast_stmt_value(p, STMT_AUX, @1, $2); }
     | UPDATE name "=" expr           { $$ = ast_stmt_update(p, @1, $2, $4); }
     ;
-choice: name                         { $$ = ast_names_add(p, NULL, $1); }
-    | "(" names ")"                  { $$ = $2; }
+choice: name axes_opt                 { $$ = ast_uses_add(p, NULL, $1, $2); }
+    | "(" uses ")"                   { $$ = $2; }
+    ;
+uses: name axes_opt                  { $$ = ast_uses_add(p, NULL, $1, $2); }
+    | uses "," name axes_opt         { $$ = ast_uses_add(p, $1, $3, $4); }
     ;
 init: "~"                            { $$ = true; }
     | "="                            { $$ = false; }
