@@ -4,7 +4,12 @@
    operands are small whole numbers. Then each value is a whole multiple of 2^-s that has as many
    digits as its type, sums are the same in any order, and machine code and interpreter agree in
    every bit: index arithmetic, tiles, splits, lists, predicates and edges are compared without a
-   tolerance. Must not: change what decides how a kernel is cut or emitted. */
+   tolerance.
+
+   Attention has a scale of 2048 in powers of two, and larger whole numbers in queries and keys: the
+   weight of a row's largest score is 1, those of all others are 0, and equal scores share it, up to
+   the last digit of 2^0. Its gradient, whose differences cancel for such weights, has no twin. Must
+   not: change what decides how a kernel is cut or emitted. */
 #include "exact.h"
 #include <math.h>
 
@@ -154,6 +159,14 @@ static Reach moved(Twin *twin, Op *op, uint32_t i) {
   return reach;
 }
 
+/* Queries and keys as they are stored. */
+static Reach attended(Twin *twin, Op *op) {
+  enum { POWERS = 2048 };
+  attr_set_float(twin->m, &op->attrs, ATTR_scale, POWERS * M_LN2);
+  for (uint32_t i = 0; i < 2; i++) twin->exact &= exact_is_scored(twin->k, op->in[i]);
+  return (Reach){twin->reach[op->in[2]].most, 2 + twin->reach[op->in[2]].steps};
+}
+
 static Reach any(Twin *twin, Op *op, uint32_t i) {
   switch (op_family(op->code)) {
   case FAMILY_SOURCE: return source(twin, op, i);
@@ -167,8 +180,28 @@ static Reach any(Twin *twin, Op *op, uint32_t i) {
   case FAMILY_SCAN:
   case FAMILY_SCATTER: return times(twin->reach[op->in[0]], summed(twin, op));
   case FAMILY_GATHER: return twin->reach[op->in[0]];
+  case FAMILY_ATTENTION:
+    if (op->code == OP_attention) return attended(twin, op);
+    twin->exact = false;
+    return (Reach){0, 0};
   default: twin->exact = false; return (Reach){0, 0};
   }
+}
+
+bool exact_is_scored(const Fn *k, ValueId v) {
+  bool scored = false;
+  for (uint32_t i = 0; i < k->args.n; i++) scored |= k->args.at[i] == v;
+  for (uint32_t i = 0; i < k->ops.n && scored; i++) {
+    const Op *op = &k->ops.at[i];
+    for (uint32_t j = 0; j < op->nin; j++)
+      if (op->in[j] == v && (op->code != OP_attention || j > 1)) return false;
+  }
+  return scored;
+}
+
+bool exact_is_attended(const Fn *k, ValueId v) {
+  const Op *op = value_def(k, v);
+  return op && op->code == OP_attention;
 }
 
 bool exact_twin(Module *m, Fn *k) {
@@ -187,7 +220,8 @@ bool exact_twin(Module *m, Fn *k) {
     Reach reach = any(&twin, op, i);
     for (uint32_t j = 0; j < op->nout; j++) {
       twin.reach[op->out + j] = reach;
-      if (elem_class(value_type(k, op->out + j)->elem) == CLASS_FLOAT)
+      if (elem_class(value_type(k, op->out + j)->elem) == CLASS_FLOAT &&
+          !exact_is_attended(k, op->out + j))
         twin.exact &= holds(&twin, op->out + j, reach);
     }
   }
