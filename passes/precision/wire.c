@@ -1,15 +1,18 @@
-/* wire: the element types of messages that add. Runs after `zero`, which makes the last messages.
+/* wire: the element types of messages that add, and of all-to-alls of products. Runs after `zero`,
+   which makes the last messages.
 
    Partial sums of activations that a plan in bf16 or f16 would round in memory are rounded before
    they are sent: each rank's term once, to the compute type; the collective adds them in f32 and
    rounds the sum once (rt.h; a library of GPUs has its own order). This applies to sums of products
    of that type, found through linear ops, and to values that all readers cast to it. Statistics
-   (sums of a softmax, losses, norms) stay f32, as pass `precision` has them: they are short.
+   (sums of a softmax, losses, norms) stay f32, as pass `precision` has them: they are short. An
+   all-to-all of such products, which are f32 only because their reader adds them up (the results of
+   experts), sends what a product writes to memory: the compute type.
 
    Gradients of parameters (attribute `gradient`, from `collect` and `zero`) are sent in the type of
    setting plan.precision.reduce; without it, unchanged. Readers of the message's result see the
    type that it had. 8 bits are another way to send (int8_sum.c). Must not: change the values that a
-   rank keeps, or messages that only move numbers. */
+   rank keeps, or other messages that only move numbers. */
 #include "precision.h"
 #include "int8.h"
 #include "ir/collective.h"
@@ -101,7 +104,10 @@ static Elem wire_type(Body *body, const Op *o) {
   const Wire *wire = body->w;
   Elem e = value_type(body->f, o->in[0])->elem;
   bool adds = collective_adds(o->code) && !attr_get(&o->attrs, ATTR_reduce);
-  if (!adds || elem_class(e) != CLASS_FLOAT) return e;
+  if (elem_class(e) != CLASS_FLOAT) return e;
+  if (o->code == OP_all_to_all && wire->narrow && e == ELEM_f32)
+    return is_rounded(body, o->in[0]) ? wire->compute : e;
+  if (!adds) return e;
   if (attr_int(&o->attrs, ATTR_gradient, 0)) return wire->asked ? wire->reduce : e;
   bool may = wire->narrow && e == ELEM_f32 && value_type(body->f, o->in[0])->rank;
   return may && (is_rounded(body, o->in[0]) || read_rounded(body, o->out)) ? wire->compute : e;

@@ -38,7 +38,8 @@ HARMLESS = 0.2  # branches that these steps do not take (the schedule of rates),
 
 
 def plans():
-    for path in sorted(glob.glob(f'{EXAMPLES}/*.shard')):
+    here = os.path.dirname(os.path.abspath(__file__))
+    for path in sorted(glob.glob(f'{EXAMPLES}/*.shard')) + [f'{here}/equal_aux.shard']:
         for name, model in re.findall(r'^plan (\w+) for (\w+)', open(path).read(), re.M): yield path, name, model
 
 
