@@ -23,7 +23,7 @@ static void check_size(PlanCheck *check, const PlaceLine *rule, const Placed *pl
                           "cannot deal `%s` (%lld) out to `%s` (%lld)", placed->dim,
                           (long long)size, rule->axes.at[0]->name, (long long)plan_ranks_of(rule));
   diag_label(r, "%lld is not a multiple of %lld", (long long)size, (long long)pieces);
-  diag_fact(r, "with `balanced` each rank has two pieces, one from either end");
+  diag_fact(r, "with `balanced` each rank has at least two pieces, one from either end");
 }
 
 void check_balanced(PlanCheck *check, const PlaceLine *rule) {

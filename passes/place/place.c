@@ -9,9 +9,9 @@
    for tensors that have the whole dim, whole for others (the one sample of `logits`). Outputs are
    whole: the runtime reads them.
 
-   Loops over layers that an axis cuts are marked as stages (place_stages.c). Values that loops
-   keep for other loops may be split further (place_kept.c). Without a mesh the pass does
-   nothing. */
+   Before that, layouts decide how many pieces ranks have of balanced dims (place_pieces.c). Loops
+   over layers that an axis cuts are marked as stages (place_stages.c). Values that loops keep for
+   other loops may be split further (place_kept.c). Without a mesh the pass does nothing. */
 #include "ir/plan/layer_range.h"
 #include "ir/shape/placement.h"
 #include "place.h"
@@ -81,6 +81,7 @@ static void place_values(Placer *placer, Fn *f) {
 
 void pass_place(Module *m) {
   if (!m->mesh.n) return;
+  place_pieces(m);
   Placer placer = {.m = m};
   for (uint32_t i = 0; i < m->globals.n; i++) place_global(&placer, m->globals.at[i]);
   for (uint32_t i = 0; i < m->fns.n; i++) place_values(&placer, m->fns.at[i]);

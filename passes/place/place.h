@@ -4,6 +4,7 @@
 #include "passes/base/rebuild.h"
 
 void place_kept(Module *m);   /* splits the values that loops keep for other loops (place_kept.c) */
+void place_pieces(Module *m); /* the number of pieces of balanced dims (place_pieces.c) */
 void place_stages(Module *m); /* layers over ranks (place_stages.c) */
 /* E0901 at the line that puts layers on the axis: the reason why the schedule of its stages is not
    built for this model, and one that is. */

@@ -6,7 +6,7 @@ sequence and of samples, stages, recomputation, micro-batches, rules, 16 bits. `
 the model; parameters, gradients and states are all in shards (no W0703 but of learned positions); and where heads are
 exchanged, the bytes of the all-to-alls are the products of sizes, and nothing of attention is gathered.
 """
-import itertools, os, random, re, sys, tempfile
+import itertools, json, os, random, re, sys, tempfile
 from common import check, run
 from pairs import greedy
 
@@ -114,11 +114,45 @@ def exact_bytes(folder):
         check(right, f'{weights} {precision}: {want}\n{out}{err}')
 
 
+def many_pieces(folder):
+    """Blocks that list whole rows follow one another: a rank gets every fourth, in as many pieces as that takes."""
+    row = {'way': 'balanced', 'weights': 'separate', 'zero': 3, 'data': 1, 'rest': '', 'recompute': 'input', 'micro': 8,
+           'precision': 'f32', 'optim': 'sgd lr = 0.1', 'clip': 'clip 1', 'mask': 'blocks(2) & (window(1) | global(4))',
+           'more': ''}
+    open(f'{folder}/m.shard', 'w').write(text(row).replace('Seq = 16', 'Seq = 64'))
+    for name, after in ('model', 'micro'), ('ranks', 'own'):
+        out, _ = run(SHARDC, 'dump', 'm.shard', '--plan', 'p', '--after', after, cwd=folder)
+        open(f'{folder}/{name}.ir', 'w').write(out)
+    check('place Seq -> cp balanced 8' in out, re.findall('place .*', out))
+    run(SHARDC, 'equal', 'model.ir', 'ranks.ir', cwd=folder)
+    out, _ = run(SHARDC, 'plan', 'm.shard', '--plan', 'p', cwd=folder)
+    check('attention of a rank: 1 to 1 of the mean' in out or 'attention of a rank' not in out, out)
+
+
+def even(folder):
+    """The busiest of four ranks, in parts of the mean: figures of docs/long-context.md, and layouts of no page."""
+    row = {'way': 'balanced', 'weights': 'separate', 'zero': 0, 'data': 1, 'rest': '', 'recompute': 'all', 'micro': 1,
+           'precision': 'f32', 'optim': 'sgd lr = 0.1', 'clip': '', 'more': ''}
+    for mask, most in (('causal', 1.001), ('causal & sliding(512)', 1.05), ('blocks(64) & window(9)', 1.05),
+                       ('blocks(64) & (window(3) | global(4))', 1.005),
+                       ('blocks(64) & bigbird(window = 3, global = 4)', 1.1),
+                       ('blocks(64) & causal & (window(5) | global(2))', 1.05),
+                       ('blocks(64) & causal & (window(5) | random(3, seed = 1))', 1.1),
+                       ('blocks(64) & longformer(window = 9, globals = [0])', 1.25)):
+        open(f'{folder}/m.shard', 'w').write(text({**row, 'mask': mask}).replace('Seq = 16', 'Seq = 8192'))
+        out, _ = run(SHARDC, 'plan', 'm.shard', '--plan', 'p', '--json', cwd=folder)
+        said = json.loads(out).get('attention', {'most': 1})
+        check(said['most'] <= most, f'{mask}: {said}')
+    check(said['most'] > 1.15, f'one heavy block: {said}')
+
+
 def main():
     rows, left = greedy(CHOICES, random.Random(4), int(sys.argv[2]) if len(sys.argv) > 2 else 40, fits, 100)
     check(len(left) == 4 or len(sys.argv) > 2, f'pairs that meet in no row, other than the four that cannot: {left}')
     with tempfile.TemporaryDirectory() as folder:
         exact_bytes(folder)
+        many_pieces(folder)
+        even(folder)
         for row in rows:
             open(f'{folder}/m.shard', 'w').write(text(row))
             out, err = run(SHARDC, 'plan', 'm.shard', '--plan', 'p', cwd=folder)
