@@ -22,6 +22,7 @@ RULES = ['adamw lr = 0.1 eps = 0.1', 'adamw lr = 0.2 betas = [0.5, 0.9] eps = 0.
          'sgd lr = 0.5 weight_decay = 0.1', 'lamb lr = 0.05 betas = [0.5, 0.9] eps = 0.1 weight_decay = 0.5',
          'onebit_adam lr = 0.1 eps = 0.1 freeze = 1 workers = 4 block = 64',
          'onebit_adam lr = 0.1 eps = 0.1 freeze = 1 workers = 4 block = 64 renew = 1']
+AVERAGES = ['lr = 0.1 eps = 0.1', 'lr = 0.2 betas = [0.5, 0.9] eps = 0.2 weight_decay = 0.1']
 SCHEDULES = ['constant', 'cosine warmup = 1 floor = 0.1', 'linear floor = 0.2', 'wsd decay = 50% floor = 0.1',
              'inverse_sqrt warmup = 2']
 
@@ -272,5 +273,8 @@ def trained(r, text):
     if 'onebit' not in block and r.random() < .15:
         more.append('delay after = 1')
         steps = 4                             # of which the third is the first that has what waited
+    own = after(text, ['average'])
+    if own.random() < .15 and 'onebit' not in block and not any(re.match('lr (?!constant)', line) for line in more):
+        block = re.sub(r'optim .*', 'optim schedule_free ' + own.choice(AVERAGES), block)
     more = f'  steps {steps}\n' + ''.join(f'  {line}\n' for line in more)
     return head + 'train t {' + block.replace('  steps 2\n', more)

@@ -13,8 +13,7 @@ UNBUILT, TOKENS = 'not built yet: E0901 at the word', 'says what is made of toke
 OTHERS, FILES = 'kernels of other processors do not run here', 'names in files of weights'
 MOMENTS = 'random plans over ranks have them (tests/ranks/random.c); to the bit in tests/run/states.py'
 MUON = 'tests/reference/gpt2_muon.shard; ranks.muon and random plans of tests/ranks'
-AVERAGE = 'numbers of begun averages: tests/run/optimizers.py, also exactly under plans'
-FACTORS = 'golden rows and plans in tests/run/optimizers.py'
+FACTORS = 'gradients over their own size turn as rounding does: tests/run/optimizers.py, also exactly under plans'
 LION = 'signs turn where rounding does: tests/run/optimizers.py, also exactly under plans'
 TIME = 'read by the bound of time of `plan` alone'
 MISSING = {
@@ -34,8 +33,6 @@ MISSING = {
     'TRAIN optim.muon.states optim.muon.states=f32 optim.muon.states=bf16': MUON,
     'TRAIN optim=lion optim.lion.lr optim.lion.betas optim.lion.weight_decay': LION,
     'TRAIN optim.lion.states optim.lion.states=f32 optim.lion.states=bf16': LION,
-    'TRAIN optim=schedule_free optim.schedule_free.lr optim.schedule_free.betas': AVERAGE,
-    'TRAIN optim.schedule_free.eps optim.schedule_free.weight_decay': AVERAGE,
     'TRAIN optim=adafactor optim.adafactor.lr optim.adafactor.weight_decay': FACTORS,
     'TRAIN ema': 'a state of each parameter: tests/run/optimizers.py, also exactly under plans',
     'TRAIN lora lora.alpha lora.dropout lora.of': 'adapters change the model: tests/run/lora.py',
