@@ -52,8 +52,10 @@ LAYERS = [('  param w [{d}, {h}] ~ normal(0.4)\n  param u [{h}, {d}] ~ normal(0.
           ('  param w [{d}] ~ truncated_normal(0.4) @f32\n  h = soft(x * m)\n  return 0.8 * x + w * h', None, None,
            'm')]
 INNER = [0, 1, 3]                     # of a stack in a stack
-ATTENDING = ('layer L{n}(x: [Batch, B, C], seen: [Batch, K] bool) -> [Batch, B, C] {{\n  sub n = RMSNorm[C]\n  param w [C, A, F] ~ normal(0.4)\n  param o [A, F, C] ~ normal(0.4)\n'
-             '  h = dot[C](n(x), w)\n  y = attention[B -> K; F](h, h, h, mask = {mask})\n  return x + dot[A, F](y, o)\n}}\n')
+ATTENDING = ('layer L{n}(x: [Batch, B, C], seen: [Batch, K] bool) -> [Batch, B, C]'
+             ' with m = all, t = 50 {{\n  sub n = RMSNorm[C]\n  param w [C, A, F] ~ normal(0.4)\n'
+             '  param o [A, F, C] ~ normal(0.4)\n  h = rope[B; F](dot[C](n(x), w), theta = t)\n'
+             '  y = attention[B -> K; F](h, h, h, mask = m & {mask})\n  return x + dot[A, F](y, o)\n}}\n')
 # a mixture of experts: tokens B, places A, routes G, experts K
 ROUTED = """layer L{n}(x: [Batch, B, C]) -> [Batch, B, C] {{
   param r [C, G] ~ normal(1)
@@ -320,7 +322,10 @@ class Program:
             s.layers.append(ATTENDING.format(n=len(s.layers),
                                              mask=s.r.choice(['causal', 'padding(seen)', 'causal | seen'] + ['near',
                                              'causal & sliding(1)'] * s.like)))
-            of, given, more = f'L{len(s.layers) - 1}', '', ', k'
+            masks = [s.r.choice(['causal', 'all'] + ['near', 'sliding(2)'] * s.like) for _ in range(2)]
+            given = s.r.choice(['', '', f' with m = repeat([{", ".join(masks)}])', ' with t = repeat([9, 50, 9])',
+                                f' with t = repeat([9, 50]), m = repeat([{masks[0]}, {masks[0]}, {masks[1]}])'])
+            of, more = f'L{len(s.layers) - 1}', ', k'
         else:
             which = s.r.randrange(len(LAYERS))
             body, option, values, operand = (LAYERS[which] + (None,) * 3)[:4]
