@@ -186,8 +186,10 @@ static void search(BestPlans *best, Heap *heap) {
 }
 
 static void compile_all(BestPlans *best, const Heap *heap) {
-  for (uint32_t i = 0; i < heap->n; i++)
-    bounds_refine(&best->bounds, &heap->at[i].plan), compile(best, &heap->at[i].plan);
+  for (uint32_t i = 0; i < heap->n; i++) {
+    while (bounds_refine(&best->bounds, &heap->at[i].plan)) {}
+    compile(best, &heap->at[i].plan);
+  }
 }
 
 bool best_find(BestPlans *best) {

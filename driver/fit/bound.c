@@ -37,19 +37,20 @@ static Change change_of(const PlanBounds *bounds, const SpacePlan *copy, int lay
   return change_with(arena, change, arena_printf(arena, "dim.%s", space->layers), "%d", layers);
 }
 
-/* Two layers and three, in a step of two micro-batches on each copy of the model. */
-static bool measure_layers(PlanBounds *bounds, const SpacePlan *copy, Cost *small, Cost *wide) {
-  int batch = 2 * copy->at[FIELD_MICRO] * copy->at[FIELD_DATA];
-  Try two = search_try(&bounds->search, change_of(bounds, copy, 2, batch)), three = two;
-  bounds->compiled++, *small = two.cost;
-  if (two.made && *bounds->space->layers)
-    three = search_try(&bounds->search, change_of(bounds, copy, 3, batch)), bounds->compiled++;
-  *wide = three.cost;
-  return two.made && three.made;
+bool bound_measure_layers(PlanBounds *bounds, const SpacePlan *copy, int parts, Cost *small,
+                          Cost *wide) {
+  int batch = parts * copy->at[FIELD_MICRO] * copy->at[FIELD_DATA];
+  Change change[] = {change_of(bounds, copy, 2, batch), change_of(bounds, copy, 3, batch)};
+  Try made[2];
+  bool layers = *bounds->space->layers;
+  if (layers) search_try_two(&bounds->search, change, made);
+  else made[0] = made[1] = search_try(&bounds->search, change[0]);
+  bounds->compiled += layers ? 2 : 1;
+  *small = made[0].cost, *wide = made[1].cost;
+  return made[0].made && made[1].made;
 }
 
-/* The cost of one sample. */
-static LayerCost cost_between(const Cost *small, const Cost *wide, double micro) {
+LayerCost bound_cost_between(const Cost *small, const Cost *wide, double micro) {
   LayerCost cost = {.computes = (wide->micro.computes - small->micro.computes) / micro,
                     .waits = (wide->micro.inside - small->micro.inside) / micro,
                     .least = (wide->micro.least - small->micro.least) / micro,
@@ -67,8 +68,8 @@ static bool measure_whole(PlanBounds *bounds, int keep, LayerCost *out) {
   one.at[FIELD_MICRO] = 1, one.at[FIELD_RECOMPUTE] = keep;
   Try first = search_try(&bounds->search, change_of(bounds, &one, 2, 2));
   one.at[FIELD_MICRO] = micro, bounds->compiled++;
-  if (!first.made || !measure_layers(bounds, &one, &small, &wide)) return false;
-  *out = cost_between(&small, &wide, micro);
+  if (!first.made || !bound_measure_layers(bounds, &one, 2, &small, &wide)) return false;
+  *out = bound_cost_between(&small, &wide, micro);
   out->computes = out->least, out->waits = 0;
   out->outside = small.micro.least / micro - 2 * out->least;
   out->working = (double)(small.need.working - first.cost.need.working) / (micro - 1);
@@ -127,13 +128,13 @@ bool bounds_open(const PlanSpace *space, const ChangeSearch *search, PlanBounds 
   return true;
 }
 
-static int64_t parts_of(const PlanSpace *space, const SpacePlan *plan) {
+int64_t bound_parts(const PlanSpace *space, const SpacePlan *plan) {
   return space->batch / plan->at[FIELD_DATA] / plan->at[FIELD_REPLICA] / plan->at[FIELD_MICRO];
 }
 
 /* Are gradients of micro-batches added in shards, or not at all? */
 static bool adds_shards(const PlanSpace *space, const SpacePlan *plan) {
-  return (plan->at[FIELD_ZERO] > 1 && !plan->at[FIELD_FULL]) || parts_of(space, plan) == 1;
+  return (plan->at[FIELD_ZERO] > 1 && !plan->at[FIELD_FULL]) || bound_parts(space, plan) == 1;
 }
 
 static bool same_split(const PlanSpace *space, const SplitCost *split, const SpacePlan *plan) {
@@ -192,8 +193,8 @@ static void measure_split(PlanBounds *bounds, const SpacePlan *plan, int micro) 
   if (!split.shards) copies = 1;
   copy.at[FIELD_DATA] = (int32_t)copies;
   copy.at[FIELD_ZERO] = copies > 1 ? 2 : 0;
-  split.known = measure_layers(bounds, &copy, &small, &wide);
-  split.cost = cost_between(&small, &wide, micro);
+  split.known = bound_measure_layers(bounds, &copy, 2, &small, &wide);
+  split.cost = bound_cost_between(&small, &wide, micro);
   if (orders_matter(bounds, plan)) split.cost.waits = 0;
   vec_push(bounds->space->o->c->arena, bounds->splits, split);
 }
@@ -217,18 +218,16 @@ static bool refine_parent(PlanBounds *bounds, const SpacePlan *plan, SpaceField 
 
 bool bounds_refine(PlanBounds *bounds, const SpacePlan *plan) {
   const SplitCost *now = split_of(bounds, plan);
+  const LikeCost *like = bound_like(bounds, plan);
   const int32_t *at = plan->at;
-  bool whole = at[FIELD_TENSOR] * at[FIELD_CONTEXT] == 1; /* the bound knows it already */
-  bool forecast = bounds->machine.reach != NULL;
-  /* Without latency a sample costs as much in any micro-batch. */
-  bool sharp =
-      now && (now->micro == at[FIELD_MICRO] || (!forecast && bounds->machine.latency <= 0));
-  if ((whole && !forecast) || sharp || !*bounds->space->layers) return false;
   bool both = at[FIELD_TENSOR] > 1 && at[FIELD_CONTEXT] > 1;
+  if (!*bounds->space->layers || (like && like->micro == at[FIELD_MICRO])) return false;
   if (!now && both &&
       (refine_parent(bounds, plan, FIELD_CONTEXT) || refine_parent(bounds, plan, FIELD_TENSOR)))
     return true;
-  return measure_split(bounds, plan, now ? at[FIELD_MICRO] : largest_micro(bounds, plan)), true;
+  if (now) bound_measure_like(bounds, plan);
+  else measure_split(bounds, plan, largest_micro(bounds, plan));
+  return true;
 }
 
 /* ---- a plan ---- */
@@ -250,6 +249,13 @@ static double waits_of(const PlanBounds *bounds, const SpacePlan *plan, SpaceFie
   return split->cost.waits / ways;
 }
 
+static void take_larger(LayerCost *cost, const LayerCost *other, bool same) {
+  cost->computes = larger(cost->computes, same ? other->computes : other->least);
+  if (same) cost->outside = larger(cost->outside, other->outside);
+  cost->saved = larger(cost->saved, other->saved);
+  cost->waits = larger(cost->waits, other->waits);
+}
+
 /* The cost of a layer for a sample. */
 static LayerCost layer_cost(const PlanBounds *bounds, const SpacePlan *plan) {
   LayerCost cost = bounds->whole[plan->at[FIELD_RECOMPUTE] != KEEP_ALL];
@@ -263,11 +269,11 @@ static LayerCost layer_cost(const PlanBounds *bounds, const SpacePlan *plan) {
     cost.waits = waits_of(bounds, plan, FIELD_CONTEXT) + waits_of(bounds, plan, FIELD_TENSOR);
   if (!split || !split->known) return cost;
   /* A single micro-batch has no kernels that add gradients. */
-  bool same = split->micro == plan->at[FIELD_MICRO] && parts_of(bounds->space, plan) > 1;
-  cost.computes = larger(cost.computes, same ? split->cost.computes : split->cost.least);
-  if (same) cost.outside = larger(cost.outside, split->cost.outside);
-  cost.saved = larger(cost.saved, split->cost.saved);
-  cost.waits = larger(cost.waits, split->cost.waits);
+  take_larger(&cost, &split->cost,
+              split->micro == plan->at[FIELD_MICRO] && bound_parts(bounds->space, plan) > 1);
+  const LikeCost *like = bound_like(bounds, plan);
+  if (like && like->known && !like->one)
+    take_larger(&cost, &like->cost, like->micro == plan->at[FIELD_MICRO]);
   return cost;
 }
 
@@ -289,7 +295,7 @@ static double data_seconds(const PlanBounds *bounds, const SpacePlan *plan) {
   if (axis[FIELD_DATA] < 0) return 0;
   double held =
       (double)at[FIELD_TENSOR] * at[FIELD_PIPE] * (at[FIELD_OVER] ? at[FIELD_CONTEXT] : 1);
-  double parts = (double)parts_of(bounds->space, plan), all = bounds->parameters / held;
+  double parts = (double)bound_parts(bounds->space, plan), all = bounds->parameters / held;
   double layers = bounds->of_layers * (double)bounds->space->layer_count / held;
   double grads = at[FIELD_FULL] ? 1 : parts;
   double sent = at[FIELD_ZERO] < 2    ? 2 * all
@@ -317,7 +323,7 @@ static double kept_by(const ScheduleTable *table) {
 /* Micro-batches whose saved values a layer of the first stage has at once. */
 static double flying_on(const PlanBounds *bounds, const SpacePlan *plan) {
   Arena *arena = bounds->space->o->c->arena;
-  int64_t stages = plan->at[FIELD_PIPE], parts = parts_of(bounds->space, plan);
+  int64_t stages = plan->at[FIELD_PIPE], parts = bound_parts(bounds->space, plan);
   int schedule = plan->at[FIELD_PIPELINE];
   if (stages == 1) return 1;
   int64_t key = (parts * (MOST_CHUNKS + 3) + schedule) * bounds->space->ranks + stages;
@@ -332,8 +338,8 @@ static double flying_on(const PlanBounds *bounds, const SpacePlan *plan) {
 
 /* The plan with those fields of another one by which saved values do not differ. */
 static SpacePlan saved_as(const SpacePlan *plan, const SpacePlan *of) {
-  static const SpaceField others[] = {FIELD_ORDER,   FIELD_ZERO, FIELD_OVER,
-                                      FIELD_OVERLAP, FIELD_FULL, FIELD_OFFLOAD};
+  static const SpaceField others[] = {FIELD_ORDER, FIELD_ZERO, FIELD_OVER, FIELD_FULL,
+                                      FIELD_OFFLOAD};
   SpacePlan one = *plan;
   for (size_t i = 0; i < COUNT_OF(others); i++) one.at[others[i]] = of->at[others[i]];
   return one;
@@ -373,7 +379,7 @@ static double whole_layers(const PlanBounds *bounds, const SpacePlan *plan) {
 
 static double bytes_of(const PlanBounds *bounds, const SpacePlan *plan, const LayerCost *layer) {
   const int32_t *at = plan->at;
-  double parts = (double)parts_of(bounds->space, plan),
+  double parts = (double)bound_parts(bounds->space, plan),
          held = (double)at[FIELD_TENSOR] * at[FIELD_PIPE];
   double shards = at[FIELD_DATA] * (at[FIELD_OVER] ? at[FIELD_CONTEXT] : 1);
   double bytes = 0;
@@ -401,7 +407,7 @@ static double update_seconds(const PlanBounds *bounds, const SpacePlan *plan) {
 /* A guess of the factor by which messages inside layers, and unequal stages, make a step longer. */
 static double usual_loss(const PlanBounds *bounds, const SpacePlan *plan) {
   const SplitCost *split = split_of(bounds, plan);
-  int64_t parts = parts_of(bounds->space, plan), stages = plan->at[FIELD_PIPE];
+  int64_t parts = bound_parts(bounds->space, plan), stages = plan->at[FIELD_PIPE];
   bool uneven = stages > 1 && bounds->space->layer_count % stages;
   double loss = uneven ? 1.1 * (double)(parts + stages) / (double)parts : stages > 1 ? 1.1 : 1;
   if (!split && plan->at[FIELD_TENSOR] > 1) loss *= 1.5;
@@ -413,7 +419,7 @@ Bound bound_of(const PlanBounds *bounds, const SpacePlan *plan) {
   const int32_t *at = plan->at;
   LayerCost layer = layer_cost(bounds, plan);
   double layers = stage_has(bounds->space, plan);
-  double parts = (double)parts_of(bounds->space, plan), micro = at[FIELD_MICRO];
+  double parts = (double)bound_parts(bounds->space, plan), micro = at[FIELD_MICRO];
   bool one = parts < 2;
   double others = parts - 1;
   double busy = layers * micro * (one ? layer.computes : layer.first + others * layer.computes);
@@ -425,7 +431,13 @@ Bound bound_of(const PlanBounds *bounds, const SpacePlan *plan) {
   busy += update_seconds(bounds, plan);
   bool hides = at[FIELD_OVERLAP];
   Bound bound = {.bytes = bytes_of(bounds, plan, &layer)};
-  bound.seconds = SLACK * ((hides ? larger(busy, sent) : busy + sent) + waits + bubble);
+  double seconds = (hides ? larger(busy, sent) : busy + sent) + waits;
+  const LikeCost *like = bound_like(bounds, plan);
+  if (like && like->known) {
+    double hidden = hides ? bound_hidden(like, layers, parts) : 0;
+    seconds = larger(seconds, busy - hidden + bound_sent(bounds, plan, like, layers, parts));
+  }
+  bound.seconds = SLACK * (seconds + bubble);
   bound.guess = bound.seconds * usual_loss(bounds, plan) + (hides ? sent / 4 : 0);
   return bound;
 }

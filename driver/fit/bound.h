@@ -5,9 +5,11 @@
    one copy of the model: their differences are the cost of one layer, and the cost of one more
    micro-batch that of its samples. All plans with the same split of the layers share them. Before a
    split is measured, its layers take their share of one rank's work in whole tiles without
-   launches, and the messages of both of its axes alone. Messages between copies of the model are
-   counted from the parameters: those that overlap are hidden by kernels at most, not by other
-   messages, since all take turns. Values saved for micro-batches in flight are counted from the
+   launches, and the messages of both of its axes alone, and messages between copies of the model
+   are counted from the parameters: those that overlap are hidden by kernels at most, not by other
+   messages, since all take turns. A plan that promises much has small programs of its own, with its
+   copies and its ZeRO: they say what it sends, and how many seconds of kernels messages can hide,
+   whatever they take (bound_messages.c). Values saved for micro-batches in flight are counted from the
    table of the schedule. The bounds leave out padding, the head of a pipeline, and copies from and
    to the host.
 
@@ -32,6 +34,22 @@ typedef struct SplitCost {
   LayerCost cost;
 } SplitCost;
 
+typedef enum StepPart { OF_LAYER_AND_PART, OF_PART, OF_LAYER, ONCE, STEP_PARTS } StepPart;
+typedef struct LikeSent { /* messages of a kind over an axis, by part of the step */
+  SpaceField axis;
+  OpCode kind;
+  double calls[STEP_PARTS], bytes[STEP_PARTS];
+} LikeSent;
+typedef struct LikeCost { /* of plans whose programs differ by mesh, stages and micro-batch alone */
+  SpacePlan plan;
+  int32_t micro;
+  bool one, known; /* a single micro-batch */
+  LayerCost cost;
+  double hidden[STEP_PARTS]; /* seconds of kernels during which a message can be in flight */
+  uint32_t n;
+  LikeSent sent[MOST_SENT];
+} LikeCost;
+
 typedef struct KeptParts { /* on the first stage: micro-batches whose values a layer keeps */
   int64_t key;
   double kept;
@@ -52,6 +70,7 @@ typedef struct PlanBounds {
   double parameters, of_layers;         /* numbers; of a layer */
   double wire;                          /* bytes of an element in messages, at least */
   VEC(SplitCost) splits;
+  VEC(LikeCost) like;
   VEC(KnownBytes) known;
   KeptParts *flying; /* by hash of the key: those that were asked for last */
   uint32_t compiled;
@@ -68,4 +87,22 @@ bool bounds_refine(PlanBounds *bounds, const SpacePlan *plan);
 /* Its plan was compiled. */
 void bounds_learn(PlanBounds *bounds, const SpacePlan *plan, const Cost *cost);
 Bound bound_of(const PlanBounds *bounds, const SpacePlan *plan);
+
+int64_t bound_parts(const PlanSpace *space, const SpacePlan *plan);             /* micro-batches */
+LayerCost bound_cost_between(const Cost *two, const Cost *three, double micro); /* of one sample */
+/* Programs of two layers and of three, in a step of `parts` micro-batches on each copy of the
+   model. */
+bool bound_measure_layers(PlanBounds *bounds, const SpacePlan *copy, int parts, Cost *two,
+                          Cost *three);
+
+/* ---- bound_messages.c ---- */
+
+/* NULL: none is known. With the plan's micro-batch, or a larger one. */
+const LikeCost *bound_like(const PlanBounds *bounds, const SpacePlan *plan);
+void bound_measure_like(PlanBounds *bounds, const SpacePlan *plan);
+/* Seconds of all messages of a step, at least. */
+double bound_sent(const PlanBounds *bounds, const SpacePlan *plan, const LikeCost *cost,
+                  double layers, double parts);
+/* .. of kernels during which one can be in flight, at most. */
+double bound_hidden(const LikeCost *cost, double layers, double parts);
 #endif

@@ -10,6 +10,7 @@
 #include "ir/word_patterns.h"
 #include <limits.h>
 #include <malloc.h>
+#include <pthread.h>
 
 /* ---- one try ---- */
 
@@ -39,12 +40,32 @@ static void judge_nodes(const ChangeSearch *search, const Programs *programs, Co
     cost->mesh = arena_list(search->o->c->arena, cost->mesh, "%s", m->mesh.at[order[i]].name);
 }
 
+/* Seconds of kernels during which no message is in flight, if each message takes longer than all
+   that it can hide. The longest chain through all messages has these seconds of kernels, whatever
+   the messages take: no step is shorter than both together. */
+static double seconds_alone(const Programs *programs, const Machine *of) {
+  static const double ROUNDING = 2e-9; /* of messages, in lanes_hide() */
+  const Module *m = programs->at[0];
+  Machine machine = *of;
+  machine.endless = true;
+  StepTime time = plan_step_on(&machine, programs->at, programs->n, ir_main_entry(m)).time;
+  for (uint32_t i = 0; i < m->mesh.n; i++) time.total -= (1 + ROUNDING) * time.axis[i];
+  return time.total;
+}
+
+static void copy_sent(const TrafficList *list, SentList *out) {
+  must(list->n <= MOST_SENT, "search: messages of %u kinds", list->n);
+  out->n = list->n;
+  for (uint32_t i = 0; i < list->n; i++)
+    out->at[i] = (Sent){list->at[i].axis, list->at[i].kind, list->at[i].calls, list->at[i].bytes};
+}
+
 /* By the forecast; where there is none, the bound. */
-static CostTime time_of(const Programs *programs, bool *foreseen) {
+static CostTime time_of(const ChangeSearch *search, const Programs *programs, Cost *cost) {
   const Module *m = programs->at[0];
   const Fn *entry = ir_main_entry(m);
   Forecast forecast = plan_forecast(programs->at, programs->n, entry);
-  *foreseen = forecast.known;
+  cost->foreseen = forecast.known;
   PlanStep step = forecast.known ? forecast.step : plan_step(programs->at, programs->n, entry);
   CostTime time = {
       .seconds = step.time.total, .computes = step.time.compute, .least = step.time.compute};
@@ -54,11 +75,14 @@ static CostTime time_of(const Programs *programs, bool *foreseen) {
     if (!text_lists(copies, m->mesh.at[i].name)) time.inside += step.time.exposed[i];
   }
   if (forecast.known && programs->n == 1) time.least = forecast_least(&forecast, m, entry);
+  Machine machine = forecast.known ? forecast.machine : plan_machine(m);
+  if (search->micros) time.alone = seconds_alone(programs, &machine);
+  if (search->micros) copy_sent(&step.traffic, &cost->sent);
   return time;
 }
 
 /* The loop over micro-batches runs once more. */
-static CostTime time_of_micro(const Programs *programs, const CostTime *before) {
+static void judge_micro(const ChangeSearch *search, const Programs *programs, Cost *cost) {
   Module *m = programs->at[0];
   Fn *entry = module_fn(m, ir_main_entry(m)->name);
   for (OpId i = 0; i < entry->ops.n; i++) {
@@ -66,11 +90,16 @@ static CostTime time_of_micro(const Programs *programs, const CostTime *before) 
     if (loop_is_micro(o))
       attr_set_int(m, &o->attrs, ATTR_trip, attr_int(&o->attrs, ATTR_trip, 1) + 1);
   }
-  bool foreseen;
-  CostTime time = time_of(programs, &foreseen);
-  return (CostTime){time.seconds - before->seconds, time.computes - before->computes,
-                    time.waits - before->waits, time.inside - before->inside,
-                    time.least - before->least};
+  Cost more = {0};
+  const CostTime *before = &cost->forecast, time = time_of(search, programs, &more);
+  cost->micro = (CostTime){time.seconds - before->seconds, time.computes - before->computes,
+                           time.waits - before->waits,     time.inside - before->inside,
+                           time.least - before->least,     time.alone - before->alone};
+  cost->sent_micro = more.sent;
+  for (uint32_t i = 0; i < cost->sent.n; i++) {
+    cost->sent_micro.at[i].calls -= cost->sent.at[i].calls;
+    cost->sent_micro.at[i].bytes -= cost->sent.at[i].bytes;
+  }
 }
 
 static void judge_seconds(const Programs *programs, Cost *cost) {
@@ -88,8 +117,8 @@ Cost search_cost(const ChangeSearch *search, const Programs *programs) {
   }
   if (search->by == BY_SECONDS || search->by == BY_FREED) judge_seconds(programs, &cost);
   if (search->by == BY_NODES) judge_nodes(search, programs, &cost);
-  if (search->forecasts) cost.forecast = time_of(programs, &cost.foreseen);
-  if (search->micros) cost.micro = time_of_micro(programs, &cost.forecast);
+  if (search->forecasts) cost.forecast = time_of(search, programs, &cost);
+  if (search->micros) judge_micro(search, programs, &cost);
   return cost;
 }
 
@@ -102,6 +131,31 @@ Try search_try(const ChangeSearch *search, Change change) {
   one.cost = search_cost(search, &programs);
   ctx_free(c);
   return one;
+}
+
+typedef struct TryThread {
+  const ChangeSearch *search;
+  const Change *change;
+  Try one;
+} TryThread;
+
+static void *try_alone(void *of) {
+  TryThread *thread = of;
+  Cli own = cli_again(thread->search->o);
+  ChangeSearch search = *thread->search;
+  search.o = &own, thread->one = search_try(&search, *thread->change);
+  ctx_free(own.c);
+  return NULL;
+}
+
+void search_try_two(const ChangeSearch *search, const Change change[2], Try out[2]) {
+  TryThread first = {.search = search, .change = &change[0]};
+  pthread_t thread;
+  bool beside = !pthread_create(&thread, NULL, try_alone, &first);
+  out[1] = search_try(search, change[1]);
+  if (beside) pthread_join(thread, NULL);
+  else try_alone(&first);
+  out[0] = first.one;
 }
 
 /* ---- which is better ---- */

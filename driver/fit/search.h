@@ -47,7 +47,19 @@ typedef struct CostTime {          /* seconds */
   double seconds, computes, waits; /* of these: arithmetic; messages that kernels wait for */
   double inside;                   /* of `waits`: for messages inside of a copy of the model */
   double least; /* arithmetic without launches and ends of tiles: what no micro-batch is below */
+  double alone; /* with `micros`: in which no message can be in flight */
 } CostTime;
+
+typedef struct Sent { /* messages of one kind over an axis */
+  int axis;           /* of the program's mesh */
+  OpCode kind;
+  double calls, bytes; /* in paper counting */
+} Sent;
+enum { MOST_SENT = 24 };
+typedef struct SentList {
+  uint32_t n;
+  Sent at[MOST_SENT];
+} SentList;
 
 typedef struct Cost { /* of a rank, or of the class that has the most */
   Budget need;
@@ -62,6 +74,7 @@ typedef struct Cost { /* of a rank, or of the class that has the most */
   CostTime forecast;      /* if asked for: of its step; the bound, where there is no forecast */
   bool foreseen;          /* `forecast` is no bound */
   CostTime micro; /* if asked for: .. of one more micro-batch, of a program without stages */
+  SentList sent, sent_micro; /* likewise: messages of the step, of one more micro-batch */
 } Cost;
 
 typedef enum Objective {
@@ -95,6 +108,8 @@ typedef struct ChangeSearch {
 ChangeSearch search_new(const Cli *o, const Module *m, Objective by);
 Cost search_cost(const ChangeSearch *search, const Programs *programs);
 Try search_try(const ChangeSearch *search, Change change);
+/* Two at once, one in a thread of its own; their costs have no `mesh`. */
+void search_try_two(const ChangeSearch *search, const Change change[2], Try out[2]);
 bool search_fits(const ChangeSearch *search, const Try *one); /* and it is made */
 double search_whole(const Cost *cost); /* seconds of a step or, if not known, bytes moved */
 bool search_better(const ChangeSearch *search, const Try *one, const Try *than);

@@ -114,6 +114,7 @@ static double hops_of(OpCode kind, double n) {
 /* A ring of n ranks sends (n - 1) / n of the bytes that papers count. */
 LinkTime link_time(const Module *m, const Machine *machine, int axis, OpCode kind, double calls,
                    double bytes) {
+  if (machine->endless) return (LinkTime){calls * ENDLESS, 0};
   if (machine->reach) return message_time(m, machine, axis, kind, calls, bytes);
   double n = (double)m->mesh.at[axis].size, rate = axis_rate(m, machine, axis);
   double late = axis_crosses(m, machine, axis) ? calls * hops_of(kind, n) * machine->latency : 0;

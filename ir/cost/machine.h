@@ -19,9 +19,12 @@ typedef struct Machine {
   double pcie, copy;       /* bytes per second between host and GPU; seconds of a copy that runs
                         concurrently with kernels */
   double dram;             /* bytes per second of the host's memory, for a rank */
+  bool endless;            /* each message takes ENDLESS seconds (driver/fit/search.c) */
   const Arch *reach; /* of a forecast (forecast.h): what programs reach; the rates above, but flops,
                         are those that they reach; NULL: peaks */
 } Machine;
+
+enum { ENDLESS = 1 };
 
 Machine plan_machine(const Module *m);
 int64_t plan_capacity(const Machine *machine); /* memory without reserve; 0: not known */

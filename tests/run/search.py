@@ -26,7 +26,9 @@ FEW = {'llama': [('ranks=2', 'micro=4', 'overlap=on'),
                  ('ranks=4', 'micro=2', 'overlap=on', 'zero=3', 'accumulate=shard', 'context=1', 'recompute=input')],
        'bert': [('ranks=2', 'tensor=2', 'micro=2,4'), ('ranks=2', 'data=2', 'zero=1,2', 'overlap=prefetch')],
        'vit': [('ranks=2', 'data=2', 'micro=2', 'recompute=none')],
-       'gpt': [('ranks=4', 'micro=2', 'overlap=on', 'zero=0', 'recompute=none,split', 'pipeline=none')]}
+       'gpt': [('ranks=4', 'data=4', 'micro=2', 'recompute=none'),
+               ('ranks=2', 'context=2', 'micro=2,4', 'recompute=none', 'zero=3'),
+               ('ranks=4', 'micro=2', 'overlap=on', 'zero=0', 'recompute=none,split', 'pipeline=none')]}
 # the whole space of 2 and 3 ranks, 342 plans each; of more ranks, which have up to 70,000, those with one micro-batch
 PART = ('micro=2', 'overlap=on', 'over=data', 'accumulate=shard', 'recompute=none,input')
 EVERY = {model: [('ranks=2',), ('ranks=3',), *[(f'ranks={n}', *PART) for n in (4, 6, 8, 12, 16)]] for model in MODELS}
