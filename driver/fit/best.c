@@ -179,8 +179,9 @@ static bool judge_next(BestPlans *best, Heap *heap) {
 
 static void search(BestPlans *best, Heap *heap) {
   double limit = limit_of(best);
+  uint64_t small = (uint64_t)best->wanted.most * SMALL_FOR_ONE;
   for (uint32_t compiled = 0; heap->n && compiled < best->wanted.most;) {
-    if (heap->at[0].bound >= limit) return;
+    if (heap->at[0].bound >= limit || best->bounds.compiled >= small) return;
     if (judge_next(best, heap)) compiled++, limit = limit_of(best);
   }
 }

@@ -9,9 +9,9 @@
    are counted from the parameters: those that overlap are hidden by kernels at most, not by other
    messages, since all take turns. A plan that promises much has small programs of its own, with its
    copies and its ZeRO: they say what it sends, and how many seconds of kernels messages can hide,
-   whatever they take (bound_messages.c). Values saved for micro-batches in flight are counted from the
-   table of the schedule. The bounds leave out padding, the head of a pipeline, and copies from and
-   to the host.
+   whatever they take (bound_messages.c). Values saved for micro-batches in flight are counted from
+   the table of the schedule. The bounds leave out padding, the head of a pipeline, and copies from
+   and to the host.
 
    A compiled plan bounds the bytes of those that differ from it by the order of the mesh alone, and
    its saved values those of plans that only shard or send in another way. */
