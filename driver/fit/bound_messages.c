@@ -5,7 +5,8 @@
    judge. */
 #include "bound.h"
 
-/* What a step has of something: of a layer in a micro-batch; of a micro-batch; of a layer; once. */
+/* A step has something for each layer of each micro-batch, each micro-batch, each layer, and once.
+ */
 static double in_step(const double part[STEP_PARTS], double layers, double parts, bool all) {
   double inside = layers * (parts * part[OF_LAYER_AND_PART] + part[OF_LAYER]);
   return all ? inside + parts * part[OF_PART] + part[ONCE] : inside;
@@ -67,11 +68,14 @@ static bool divide_sent(const PlanBounds *bounds, const SpacePlan *copy, LikeCos
   cost->n = two->sent.n;
   for (uint32_t i = 0; i < cost->n; i++) {
     LikeSent *sent = &cost->sent[i];
-    const Sent *a = &two->sent.at[i], *a_more = &two->sent_micro.at[i], *b = &three->sent.at[i],
-               *b_more = &three->sent_micro.at[i];
-    sent->axis = field_of(axis, a->axis), sent->kind = a->kind;
-    divide(sent->calls, a->calls, a_more->calls, b->calls, b_more->calls, cost->one ? 1 : 2);
-    divide(sent->bytes, a->bytes, a_more->bytes, b->bytes, b_more->bytes, cost->one ? 1 : 2);
+    const SentKind *two_once = &two->sent.at[i], *two_more = &two->sent_micro.at[i],
+                   *three_once = &three->sent.at[i], *three_more = &three->sent_micro.at[i];
+    double parts = cost->one ? 1 : 2;
+    sent->axis = field_of(axis, two_once->axis), sent->kind = two_once->kind;
+    divide(sent->calls, two_once->calls, two_more->calls, three_once->calls, three_more->calls,
+           parts);
+    divide(sent->bytes, two_once->bytes, two_more->bytes, three_once->bytes, three_more->bytes,
+           parts);
   }
   return same_kinds(&two->sent, &three->sent);
 }
@@ -96,7 +100,7 @@ void bound_measure_like(PlanBounds *bounds, const SpacePlan *plan) {
 
 static bool of_copies(SpaceField axis) { return axis == FIELD_DATA || axis == FIELD_REPLICA; }
 
-/* Of a smaller micro-batch than that of the programs, messages inside of a copy have as many bytes
+/* If the micro-batch is smaller than that of the programs, messages inside of a copy have as many bytes
    for a sample, those of parameters no fewer. */
 double bound_sent(const PlanBounds *bounds, const SpacePlan *plan, const LikeCost *cost,
                   double layers, double parts) {

@@ -57,7 +57,8 @@ static void copy_sent(const TrafficList *list, SentList *out) {
   must(list->n <= MOST_SENT, "search: messages of %u kinds", list->n);
   out->n = list->n;
   for (uint32_t i = 0; i < list->n; i++)
-    out->at[i] = (Sent){list->at[i].axis, list->at[i].kind, list->at[i].calls, list->at[i].bytes};
+    out->at[i] =
+        (SentKind){list->at[i].axis, list->at[i].kind, list->at[i].calls, list->at[i].bytes};
 }
 
 /* By the forecast; where there is none, the bound. */

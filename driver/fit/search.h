@@ -50,15 +50,15 @@ typedef struct CostTime {          /* seconds */
   double alone; /* with `micros`: in which no message can be in flight */
 } CostTime;
 
-typedef struct Sent { /* messages of one kind over an axis */
-  int axis;           /* of the program's mesh */
+typedef struct SentKind { /* messages of one kind over an axis */
+  int axis;               /* of the program's mesh */
   OpCode kind;
   double calls, bytes; /* in paper counting */
-} Sent;
+} SentKind;
 enum { MOST_SENT = 24 };
 typedef struct SentList {
   uint32_t n;
-  Sent at[MOST_SENT];
+  SentKind at[MOST_SENT];
 } SentList;
 
 typedef struct Cost { /* of a rank, or of the class that has the most */
