@@ -2,7 +2,8 @@
    smallest lower bound (bound.h) is next: its bound is made sharper first, then it is compiled. The
    search ends when no bound is below the best plan that fits by more than the wanted gap, or when
    as many plans, or small programs, were compiled as are allowed; the smallest bound of those that
-   were not compiled says how much faster any of them could be. The order depends on nothing but the input. */
+   were not compiled says how much faster any of them could be. The order depends on nothing but the
+   input. */
 #ifndef SHARDC_BEST_H
 #define SHARDC_BEST_H
 #include "bound.h"

@@ -100,8 +100,8 @@ void bound_measure_like(PlanBounds *bounds, const SpacePlan *plan) {
 
 static bool of_copies(SpaceField axis) { return axis == FIELD_DATA || axis == FIELD_REPLICA; }
 
-/* If the micro-batch is smaller than that of the programs, messages inside of a copy have as many bytes
-   for a sample, those of parameters no fewer. */
+/* If the micro-batch is smaller than that of the programs, messages inside of a copy have as many
+   bytes for a sample, those of parameters no fewer. */
 double bound_sent(const PlanBounds *bounds, const SpacePlan *plan, const LikeCost *cost,
                   double layers, double parts) {
   int axis[SPACE_AXES];
