@@ -18,7 +18,6 @@ LION = 'signs turn where rounding does: tests/run/optimizers.py, also exactly un
 TIME = 'read by the bound of time of `plan` alone'
 MISSING = {
     'op table': UNBUILT,
-    'op repeat': 'values of layers in turn, as a list of them: tests/reference/scores_gemma3.shard',
     'word variant': 'the same model with other sizes, of which dims have enough',
     'word weights as': FILES, 'word grad': 'checked, and not used yet: N0901', 'word extern': UNBUILT,
     'WEIGHTS prefix ignore config': FILES,
