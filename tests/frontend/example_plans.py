@@ -12,6 +12,7 @@ import os, re, subprocess, sys, tempfile
 SHARDC, EXAMPLES, FULL = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2]), 'full' in sys.argv[3:]
 CPU = None                                # no machine: the one that compiles
 PLANS = {
+    'dit': {'shards': CPU},
     'dpo': {'node': 'sm_90'},
     'gpt1t': {'p3d': 'sm_80'},
     'int8': {'f32': CPU, 'gradients': CPU, 'four': CPU},
