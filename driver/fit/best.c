@@ -173,15 +173,15 @@ static bool judge_next(BestPlans *best, Heap *heap) {
   if (is_done(best, &first.plan)) return drop_first(heap), false;
   if (bound.bytes > (double)best->search.device) return best->large++, drop_first(heap), false;
   if (before(&first, &now)) return heap->at[0] = now, sink(heap, 0), false;
-  if (bounds_refine(&best->bounds, &first.plan)) return false;
+  uint64_t small = (uint64_t)best->wanted.most * SMALL_FOR_ONE;
+  if (best->bounds.compiled < small && bounds_refine(&best->bounds, &first.plan)) return false;
   return drop_first(heap), compile(best, &first.plan), true;
 }
 
 static void search(BestPlans *best, Heap *heap) {
   double limit = limit_of(best);
-  uint64_t small = (uint64_t)best->wanted.most * SMALL_FOR_ONE;
   for (uint32_t compiled = 0; heap->n && compiled < best->wanted.most;) {
-    if (heap->at[0].bound >= limit || best->bounds.compiled >= small) return;
+    if (heap->at[0].bound >= limit) return;
     if (judge_next(best, heap)) compiled++, limit = limit_of(best);
   }
 }

@@ -1,15 +1,15 @@
 /* The best plans of a space (plan_space.h), with a certificate: branch and bound. The plan with the
    smallest lower bound (bound.h) is next: its bound is made sharper first, then it is compiled. The
    search ends when no bound is below the best plan that fits by more than the wanted gap, or when
-   as many plans, or small programs, were compiled as are allowed; the smallest bound of those that
-   were not compiled says how much faster any of them could be. The order depends on nothing but the
-   input. */
+   as many plans were compiled as are allowed, at last without further small programs; the smallest
+   bound of those that were not compiled says how much faster any of them could be. The order
+   depends on nothing but the input. */
 #ifndef SHARDC_BEST_H
 #define SHARDC_BEST_H
 #include "bound.h"
 
 enum { USUAL_TRIES = 24, USUAL_GAP = 2 /* percent */ };
-enum { SMALL_FOR_ONE = 32 }; /* small programs at most, for each plan that may be compiled */
+enum { SMALL_FOR_ONE = 32 }; /* small programs, for each plan that may be compiled */
 
 typedef enum Outcome { PLAN_FITS, PLAN_LARGE, PLAN_REFUSED } Outcome;
 

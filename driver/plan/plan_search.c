@@ -167,11 +167,9 @@ static void say_head(Sheet *sheet, const BestPlans *best) {
       as_text(by_what(best)), as_text(best->wanted.memory ? "smaller" : "faster"), as_share(gap));
   sheet_put(sheet, "{floor}", as_exact(best->floor));
   if (best->found.n && gap > best->wanted.gap)
-    sheet_say(
-        sheet,
-        "# the search ended after {!ended_after}{} compiled plans, or 32 small programs for each: "
-        "`--tries N` allows more\n",
-        as_exact(best->wanted.most), as_count(best->wanted.most));
+    sheet_say(sheet,
+              "# the search ended after {!ended_after}{} compiled plans: `--tries N` allows more\n",
+              as_exact(best->wanted.most), as_count(best->wanted.most));
 }
 
 /* Every row, with its bound. */
