@@ -7,6 +7,7 @@
 typedef struct Node { /* a plan that is neither compiled nor dropped */
   double bound, guess;
   uint32_t number; /* in the order of the space */
+  uint32_t family; /* BestPlans.families */
   SpacePlan plan;
 } Node;
 
@@ -26,19 +27,36 @@ static void sink(Heap *heap, uint32_t i) {
   }
 }
 
-static void drop_first(Heap *heap) {
-  heap->at[0] = heap->at[--heap->n];
-  sink(heap, 0);
+static void drop_at(Heap *heap, uint32_t i) {
+  heap->at[i] = heap->at[--heap->n];
+  if (i == heap->n) return;
+  sink(heap, i);
+  for (uint32_t up; i && (up = (i - 1) / 2, before(&heap->at[i], &heap->at[up])); i = up) {
+    Node other = heap->at[i];
+    heap->at[i] = heap->at[up], heap->at[up] = other;
+  }
 }
+
+static void drop_first(Heap *heap) { drop_at(heap, 0); }
 
 double best_value(const BestPlans *best, const Cost *cost) {
   return best->wanted.memory ? (double)budget_all(&cost->need) : cost->forecast.seconds;
 }
 
-static Node node_of(const BestPlans *best, const SpacePlan *plan, uint32_t number, Bound *bound) {
+/* Plans of one mesh follow each other in a space. */
+static uint32_t family_of(BestPlans *best, const SpacePlan *plan) {
+  uint32_t n = best->families.n;
+  for (uint32_t i = n; i-- > 0;)
+    if (space_same_mesh(&best->families.at[i].plan, plan)) return i;
+  vec_push(best->space.o->c->arena, best->families, (PlanFamily){*plan, 0});
+  return n;
+}
+
+static Node node_of(BestPlans *best, const SpacePlan *plan, uint32_t number, Bound *bound) {
   *bound = bound_of(&best->bounds, plan);
   double value = best->wanted.memory ? bound->bytes : bound->seconds;
-  return (Node){value, best->wanted.memory ? bound->seconds : bound->guess, number, *plan};
+  return (Node){value, best->wanted.memory ? bound->seconds : bound->guess, number,
+                family_of(best, plan), *plan};
 }
 
 static bool fits_surely(const BestPlans *best, double bytes) {
@@ -51,7 +69,7 @@ enum { MOST_FIRST = 24, MOST_COMPILED_FIRST = 4, FIRST_THAT_FIT = 2 };
 
 typedef struct
     FirstPlans { /* those that promise most, the best one first; all promise differently */
-  const BestPlans *best;
+  BestPlans *best;
   uint32_t n, seen;
   Node at[MOST_FIRST];
 } FirstPlans;
@@ -72,6 +90,13 @@ static void visit_first(void *visitor, const SpacePlan *plan) {
   if (fits_surely(first->best, bound.bytes)) keep_first(first, &node);
 }
 
+/* By which factor a plan of this mesh was slower than its bound, at least. */
+static void learn_loss(BestPlans *best, const FoundPlan *one) {
+  PlanFamily *family = &best->families.at[family_of(best, &one->plan)];
+  double loss = one->outcome == PLAN_FITS ? best_value(best, &one->cost) / one->bound.seconds : 2;
+  if (family->loss <= 0 || loss < family->loss) family->loss = loss;
+}
+
 static void compile(BestPlans *best, const SpacePlan *plan) {
   Arena *arena = best->space.o->c->arena;
   FoundPlan one = {.plan = *plan};
@@ -82,6 +107,7 @@ static void compile(BestPlans *best, const SpacePlan *plan) {
                                                    : PLAN_LARGE;
   if (one.outcome == PLAN_FITS && !best->wanted.memory && one.cost.forecast.seconds <= 0)
     one.outcome = PLAN_REFUSED;
+  learn_loss(best, &one);
   if (try.made) bounds_learn(&best->bounds, plan, &one.cost);
   vec_push(arena, best->done, *plan);
   best->refused += one.outcome == PLAN_REFUSED, best->large += one.outcome == PLAN_LARGE;
@@ -165,6 +191,10 @@ static void visit(void *visitor, const SpacePlan *plan) {
 /* The limit of bounds of plans that are better by more than the gap. */
 static double limit_of(const BestPlans *best) { return found_value(best) / (1 + best->wanted.gap); }
 
+static bool may_sharpen(const BestPlans *best) {
+  return best->bounds.compiled < (uint64_t)best->wanted.most * SMALL_FOR_ONE;
+}
+
 /* Compiles the plan with the least bound, unless that is no bound any more by what is known now, or
    can be made sharper. */
 static bool judge_next(BestPlans *best, Heap *heap) {
@@ -173,16 +203,41 @@ static bool judge_next(BestPlans *best, Heap *heap) {
   if (is_done(best, &first.plan)) return drop_first(heap), false;
   if (bound.bytes > (double)best->search.device) return best->large++, drop_first(heap), false;
   if (before(&first, &now)) return heap->at[0] = now, sink(heap, 0), false;
-  uint64_t small = (uint64_t)best->wanted.most * SMALL_FOR_ONE;
-  if (best->bounds.compiled < small && bounds_refine(&best->bounds, &first.plan)) return false;
+  if (may_sharpen(best) && bounds_refine(&best->bounds, &first.plan)) return false;
   return drop_first(heap), compile(best, &first.plan), true;
 }
 
+/* Compiles the plan that promises most by what plans of its mesh lost so far, unless its sharpest
+   bound is not below the limit: bounds of meshes are not equally tight. */
+static bool judge_promising(BestPlans *best, Heap *heap, double limit) {
+  uint32_t at = 0;
+  double least = INFINITY;
+  for (uint32_t i = 0; i < heap->n; i++) {
+    const Node *node = &heap->at[i];
+    double loss = best->families.at[node->family].loss, value = node->bound * fmax(loss, 1);
+    if (value < least || (value == least && before(node, &heap->at[at]))) least = value, at = i;
+  }
+  Node node = heap->at[at];
+  Bound bound;
+  drop_at(heap, at);
+  if (is_done(best, &node.plan)) return false;
+  do {
+    node = node_of(best, &node.plan, node.number, &bound);
+    if (bound.bytes > (double)best->search.device) return best->large++, false;
+    if (node.bound >= limit) return best->floor = fmin(best->floor, node.bound), false;
+  } while (may_sharpen(best) && bounds_refine(&best->bounds, &node.plan));
+  return compile(best, &node.plan), true;
+}
+
+/* First the least bound, which ends the search where bounds are tight; if half of the plans that may
+   be compiled do not end it, what promises most. */
 static void search(BestPlans *best, Heap *heap) {
   double limit = limit_of(best);
   for (uint32_t compiled = 0; heap->n && compiled < best->wanted.most;) {
     if (heap->at[0].bound >= limit) return;
-    if (judge_next(best, heap)) compiled++, limit = limit_of(best);
+    bool promising = !best->wanted.memory && compiled >= best->wanted.most / 2;
+    if (promising ? judge_promising(best, heap, limit) : judge_next(best, heap))
+      compiled++, limit = limit_of(best);
   }
 }
 

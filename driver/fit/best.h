@@ -1,5 +1,6 @@
 /* The best plans of a space (plan_space.h), with a certificate: branch and bound. The plan with the
-   smallest lower bound (bound.h) is next: its bound is made sharper first, then it is compiled. The
+   smallest lower bound (bound.h) is next, in the second half of a search the one that promises most
+   by what plans of its mesh lost so far: its bound is made sharper first, then it is compiled. The
    search ends when no bound is below the best plan that fits by more than the wanted gap, or when
    as many plans were compiled as are allowed, at last without further small programs; the smallest
    bound of those that were not compiled says how much faster any of them could be. The order
@@ -28,12 +29,19 @@ typedef struct BestWanted {
   uint32_t most; /* plans compiled */
 } BestWanted;
 
+typedef struct PlanFamily { /* plans of one mesh */
+  SpacePlan plan;           /* one of them */
+  double
+      loss; /* by which factor compiled ones were slower than their bound, at least; 0: none was */
+} PlanFamily;
+
 typedef struct BestPlans {
   PlanSpace space;
   ChangeSearch search;
   PlanBounds bounds;
   BestWanted wanted;
-  VEC(SpacePlan) done;              /* compiled */
+  VEC(SpacePlan) done; /* compiled */
+  VEC(PlanFamily) families;
   uint32_t plans;                   /* of the space */
   FoundPlans found;                 /* those that were compiled, the best first */
   uint32_t fitting, refused, large; /* of these; `large` by their bounds as well */

@@ -87,6 +87,8 @@ static void find_machine(PlanBounds *bounds, const Programs *programs) {
   *reach = *forecast.machine.reach;
   bounds->machine = forecast.machine, bounds->machine.reach = reach;
   bounds->machine.in_node = bounds->space->machine.in_node;
+  if (bounds->machine.intra <= 0) /* published; one rank does not ask for it */
+    bounds->machine.intra = reach->intra * reach->intra_share;
 }
 
 /* The whole model on one rank. */

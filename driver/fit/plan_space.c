@@ -190,11 +190,18 @@ Exit space_open(Cli *o, PlanSpace *out) {
   return simple ? EXIT_FINE : EXIT_INPUT;
 }
 
-bool space_has_rates(const PlanSpace *space) {
-  const char *arch = machine_arch(space->m);
-  bool published = arch && arch_find(arch) && (space->ranks == 1 || space->machine.intra > 0) &&
-                   (space->nodes == 1 || space->machine.inter > 0);
-  return published || machine_is_known(space->m, &space->machine);
+bool space_same_mesh(const SpacePlan *a, const SpacePlan *b) {
+  return !memcmp(a->at, b->at, SPACE_AXES * sizeof *a->at);
+}
+
+const char *space_lacks_rate(const PlanSpace *space) {
+  const char *name = machine_arch(space->m);
+  const Arch *arch = name ? arch_find(name) : NULL;
+  if (!arch && space->machine.flops <= 0)
+    return arena_printf(space->o->c->arena, "node %s", plan_precision(space->m));
+  if (space->ranks > 1 && space->machine.intra <= 0 && !(arch && arch->intra > 0))
+    return "link intra";
+  return space->nodes > 1 && space->machine.inter <= 0 ? "link inter" : NULL;
 }
 
 /* ---- rows ---- */

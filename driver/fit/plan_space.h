@@ -50,8 +50,11 @@ typedef struct PlanSpace {
 
 /* False: said why, as wrong use. */
 Exit space_open(Cli *o, PlanSpace *out);
-/* By the machine block, or by what its arch publishes. */
-bool space_has_rates(const PlanSpace *space);
+/* The same axes, whatever their order in the mesh. */
+bool space_same_mesh(const SpacePlan *a, const SpacePlan *b);
+/* The line of the machine block without which no time is known, "link intra": neither it nor the
+   arch gives the rate. NULL: none. */
+const char *space_lacks_rate(const PlanSpace *space);
 /* Visits all plans that the machine and `--fix` admit, in the order of simplicity: millions. */
 void space_list(const PlanSpace *space, SpaceVisit *visit, void *visitor);
 const char *space_text(const PlanSpace *space, const SpacePlan *plan, const char *name);

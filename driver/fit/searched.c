@@ -42,9 +42,10 @@ static bool find(Cli *o, Span at, BestPlans *best) {
   PlanSpace *space = &best->space;
   if (space_open(o, space) != EXIT_FINE)
     return refuse(o, at, "E0602", "no plan of all ranks of the machine can be lowered"), false;
-  if (!space_has_rates(space)) {
-    Report *r =
-        refuse(o, at, "E0602", "the machine has no peak for the precision, or no `link` rates");
+  const char *lacks = space_lacks_rate(space);
+  if (lacks) {
+    Report *r = refuse(o, at, "E0602",
+                       arena_printf(o->c->arena, "the machine block lacks `%s = ..`", lacks));
     diag_help(r, "`plan --search --objective memory` finds the plan with the fewest bytes");
     return false;
   }

@@ -97,7 +97,7 @@ static void say_cost(Sheet *sheet, const BestPlans *best, const FoundPlan *one) 
   sheet_say_if(sheet, timed, ", waiting for messages {waiting_seconds}", as_seconds(time->waits));
   sheet_say_if(sheet, other_seconds(time) > 0, ", for the host and memory {other_seconds}",
                as_seconds(other_seconds(time)));
-  sheet_say_if(sheet, timed && forecasts(best), "; at least {least_seconds}",
+  sheet_say_if(sheet, timed && forecasts(best) && cost->seconds > 0, "; at least {least_seconds}",
                as_seconds(cost->seconds));
   sheet_say(sheet, "\n");
 }
@@ -241,10 +241,11 @@ Exit plan_search(Cli *o) {
   if (e == EXIT_FINE) e = space_open(o, &space);
   if (e != EXIT_FINE) return cli_report(o, e);
   BestPlans best = best_of(&space, &wanted);
-  if (!wanted.memory && !space_has_rates(&space))
-    return cli_usage(
-        "`--objective time` wants a machine with a peak for the precision, and `link` rates; "
-        "`--objective memory` does not");
+  const char *lacks = wanted.memory ? NULL : space_lacks_rate(&space);
+  if (lacks)
+    return cli_usage("`--objective time` wants `%s = ..` in the machine block; `--objective "
+                     "memory` does not",
+                     lacks);
   if (!best_find(&best))
     return cli_usage(
         "the model cannot be compiled for one rank of `%s`: `shardc plan FILE` says why",
