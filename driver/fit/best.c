@@ -229,8 +229,8 @@ static bool judge_promising(BestPlans *best, Heap *heap, double limit) {
   return compile(best, &node.plan), true;
 }
 
-/* First the least bound, which ends the search where bounds are tight; if half of the plans that may
-   be compiled do not end it, what promises most. */
+/* First the least bound, which ends the search where bounds are tight; if half of the plans that
+   may be compiled do not end it, what promises most. */
 static void search(BestPlans *best, Heap *heap) {
   double limit = limit_of(best);
   for (uint32_t compiled = 0; heap->n && compiled < best->wanted.most;) {

@@ -153,7 +153,7 @@ def auto():
                                        (['on two', 'mesh auto = 2'], LINK, '`mesh auto` chooses the axes', 1),
                                        (['mesh auto'], LINK, '`mesh auto` wants a machine with GPUs', 1),
                                        (['on two', 'mesh any'], LINK, 'E0602', 1),
-                                       (['on two nodes = 2', 'mesh auto'], '', 'the machine block lacks `link inter = ..`', 1)):
+                                       (['on two nodes = 2', 'mesh auto'], '', 'lacks `link inter = ..`', 1)):
         write_auto(written, link)
         _, said = run(SHARDC, 'plan', 'auto.shard', '--plan', 'p', cwd=WORK, expect=code)
         check(words in said, f'{written}: {said}')
@@ -175,7 +175,8 @@ def usual():
     simple = json.loads(run(*command, cwd=WORK)[0])['forecast']['seconds_per_step']
     found = json.loads(run(*command, '--search', cwd=WORK)[0])
     check(found['plans'][0]['seconds'] <= simple, f'{found["plans"][0]}: {simple} with `mesh data = 8`')
-    print(f'GPT-2 on 8 GPUs: found {found["plans"][0]["seconds"]:.3g} s, gap {found["gap"]:.2g}; data = 8: {simple:.3g} s')
+    print(f'GPT-2 on 8 GPUs: found {found["plans"][0]["seconds"]:.3g} s, gap {found["gap"]:.2g}; '
+          f'data = 8: {simple:.3g} s')
 
 
 auto()
