@@ -408,9 +408,9 @@ typedef struct Eval {
   bool mask_alike;        /* whose positions are the same ones */
   const AstExpr *product; /* the last a * b and its operands, for W0302 */
   Val factor[2];
-  VEC(Str) assigned;    /* h.*.attn.q: what layers of stacks assign, when checking */
-  const Instance *self; /* whose body is being walked, NULL: the model's */
-  const AstStmts *body; /* whose declarations are being read */
+  VEC(Str) assigned;      /* h.*.attn.q: what layers of stacks assign, when checking */
+  const Instance *self;   /* whose body is being walked, NULL: the model's */
+  const NameMap *updated; /* names with an `update` line in the body that is being read; or NULL */
   VEC(Rule *) rules;
   const Dims *ruled; /* dims of the stacks of the state whose rule is evaluated, else NULL */
 } Eval;
@@ -493,7 +493,8 @@ void adapt_param(const Eval *e, Param *param); /* when it is declared */
 void adapt_dot(Eval *e, const Call *call, Val *product);
 
 /* sema_rule.c: states and their rules */
-void rule_declare(Eval *e, Param *param); /* is it a state? */
+const NameMap *rule_names(Eval *e, const AstStmts *body); /* for Eval.updated */
+void rule_declare(Eval *e, Param *param);                 /* is it a state? */
 void rule_meet(Eval *e, const Env *env, const AstStmt *stmt);
 void rules_leave(Eval *e, Str dim, RuleValues *out); /* the rounds of a stack end */
 void rules_close(Eval *e);

@@ -304,7 +304,7 @@ static void warn_unused(Eval *e) {
 void eval_model(Eval *e, const AstItem *model) {
   Env env = {0};
   const AstStmts *body = &model->body;
-  e->loss = val_poison(), e->body = body;
+  e->loss = val_poison(), e->updated = rule_names(e, body);
   for (uint32_t i = 0; i < body->n; i++)
     if (body->at[i]->kind == STMT_INPUT) declare_input(e, &env, body->at[i]);
   for (uint32_t i = 0; i < body->n; i++)

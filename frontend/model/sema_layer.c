@@ -140,11 +140,12 @@ static bool is_declaration(const AstStmt *stmt) {
 }
 
 static void declare_body(Eval *e, Instance *instance) {
-  const AstStmts *body = &instance->layer->item->body, *outer = e->body;
-  e->body = body;
+  const AstStmts *body = &instance->layer->item->body;
+  const NameMap *outer = e->updated;
+  e->updated = rule_names(e, body);
   for (uint32_t k = 0; k < body->n; k++)
     if (is_declaration(body->at[k])) eval_declare(e, &instance->env, body->at[k]);
-  e->body = outer;
+  e->updated = outer;
 }
 
 /* `where`: what the user wrote to make it. */

@@ -23,16 +23,21 @@ struct Rule {
   const Instance *self;
 };
 
-static bool has_rule(const AstStmts *body, Str name) {
-  for (uint32_t i = 0; body && i < body->n; i++)
-    if (body->at[i]->kind == STMT_UPDATE && body->at[i]->names.at[0].text == name) return true;
-  return false;
+const NameMap *rule_names(Eval *e, const AstStmts *body) {
+  NameMap *names = NULL;
+  for (uint32_t i = 0; i < body->n; i++) {
+    if (body->at[i]->kind != STMT_UPDATE) continue;
+    if (!names) names = names_new(e->arena);
+    names_put(names, 0, body->at[i]->names.at[0].text, i);
+  }
+  return names;
 }
 
 /* A state: no optimizer updates it. */
 void rule_declare(Eval *e, Param *param) {
   const AstName *name = &param->decl->names.at[0];
-  param->ruled = has_rule(e->body, name->text);
+  uint32_t line;
+  param->ruled = e->updated && names_find(e->updated, 0, name->text, &line);
   if (!param->ruled) return;
   const AstAttrs *attrs = &param->decl->attrs;
   for (uint32_t i = 0; i < attrs->n; i++) {
