@@ -186,7 +186,7 @@ typedef struct Op {
   ValueId *in;
   ValueId out; /* results are out, out + 1, .. */
   int ngroups;
-  Group *group;
+  Group *group; /* ngroups of them; of 0 an empty one, which may be read */
   AttrList attrs;
   struct Fn *callee;     /* call, kernel, loop */
   struct Global *global; /* load, store */

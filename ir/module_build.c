@@ -171,9 +171,16 @@ static bool says_tier(OpCode c) {
   return f == FAMILY_CALL || f == FAMILY_GLOBAL || f == FAMILY_MOVE;
 }
 
+/* Of an op that lists no dims: an empty one, which nothing writes. */
+static Group *no_group(void) {
+  static const Group none;
+  return (Group *)(uintptr_t)&none;
+}
+
 Op *fn_op(Module *m, Fn *f, OpCode c, uint32_t nin, const ValueId *in, uint32_t nout,
           const Type *out, Loc loc) {
-  Op op = {.code = c, .nin = nin, .nout = nout, .out = f->values.n, .loc = loc};
+  Op op = {
+      .code = c, .nin = nin, .nout = nout, .out = f->values.n, .group = no_group(), .loc = loc};
   op.in = ARENA_ARRAY(m->arena, ValueId, nin + 1);
   if (nin) memcpy(op.in, in, nin * sizeof *in);
   bool given = !nin || says_tier(c);
@@ -285,7 +292,7 @@ Op *fn_clone_op(Module *m, Fn *to, const Fn *from, const Op *o, ValueId *map) {
   c.out = to->values.n;
   c.in = ARENA_ARRAY(m->arena, ValueId, o->nin + 1);
   for (uint32_t i = 0; i < o->nin; i++) c.in[i] = map[o->in[i]];
-  c.group = copied(m, o->group, sizeof *o->group * (size_t)o->ngroups);
+  if (o->ngroups) c.group = copied(m, o->group, sizeof *o->group * (size_t)o->ngroups);
   c.attrs.at = copied(m, o->attrs.at, sizeof *o->attrs.at * o->attrs.n);
   c.attrs.cap = o->attrs.n;
   clone_results(m, to, from, o, map);

@@ -223,7 +223,8 @@ static void default_order(Parser *p, Value *v) {
 static void append_op(Parser *p, const TextLine *line) {
   Op *op = fn_op(p->m, p->fn, line->op.code, line->in.n, line->in.at, line->types.n, line->types.at,
                  (Loc){0});
-  op->ngroups = line->op.ngroups, op->group = line->op.group, op->attrs = line->op.attrs;
+  if (line->op.ngroups) op->ngroups = line->op.ngroups, op->group = line->op.group;
+  op->attrs = line->op.attrs;
   op->callee = line->op.callee, op->global = line->op.global;
   for (uint32_t i = 0; i < op->nout; i++) {
     define(p, line->results.at[i], op->out + i);
