@@ -1,12 +1,34 @@
 /* Figures of a mask's blocks: scores of listed blocks, scores that are admitted, queries that see
    nothing. All are exact: a partial block is asked over intervals and cut in four until the answer
-   is everything or nothing; a single score has an exact answer. */
+   is everything or nothing; a single score has an exact answer. A part that depends on the distance
+   of query and key alone, such as a window, admits as much of all blocks at one distance: these are
+   counted once, so that a million positions cost no more than the list of their blocks. */
 #include "blocks.h"
 #include "ir/support/num.h"
 #include "mask_range.h"
+#include <string.h>
+
+typedef enum Moving { /* a value, where query and key both move on by one */
+                      MOVING_UNKNOWN,
+                      MOVING_NOT,   /* it stays */
+                      MOVING_ALONG, /* it is one more */
+                      MOVING_OTHERWISE
+} Moving;
+
+typedef struct DistanceCount { /* of a rectangle, by the distance of its first query and key */
+  ValueId v;
+  int64_t distance, high, wide;
+  double count;
+} DistanceCount;
+
+enum { DISTANCES = 64 };
 
 typedef struct Count {
   MaskQuestion ask;
+  Moving *moving; /* by value */
+  DistanceCount at[DISTANCES];
+  uint32_t n;
+  int64_t blind; /* queries of the row of blocks at hand */
   ValueId mask;
   Str query, key;
   const BlockMap *map;
@@ -41,9 +63,73 @@ static double counted(Count *count, int64_t q0, int64_t q1, int64_t k0, int64_t 
   return sum;
 }
 
+/* ---- by distance ---- */
+
+static Moving moving_of(Count *count, ValueId v);
+
+static Moving of_two(OpCode c, Moving a, Moving b) {
+  bool stay = a == MOVING_NOT && b == MOVING_NOT, same = a == b && a != MOVING_OTHERWISE;
+  switch (c) {
+  case OP_sub: return same ? MOVING_NOT : b == MOVING_NOT ? a : MOVING_OTHERWISE;
+  case OP_add:
+    return stay ? MOVING_NOT : a == MOVING_NOT ? b : b == MOVING_NOT ? a : MOVING_OTHERWISE;
+  case OP_min:
+  case OP_max: return same ? a : MOVING_OTHERWISE;
+  case OP_lt:
+  case OP_le:
+  case OP_eq: return same ? MOVING_NOT : MOVING_OTHERWISE;
+  default: return stay ? MOVING_NOT : MOVING_OTHERWISE;
+  }
+}
+
+static Moving of_op(Count *count, const Op *o) {
+  switch (o->code) {
+  case OP_const: return MOVING_NOT;
+  case OP_iota:
+    return o->group[0].from[0] == count->query || o->group[0].from[0] == count->key ? MOVING_ALONG
+                                                                                    : MOVING_NOT;
+  case OP_expand:
+  case OP_copy:
+  case OP_stop:
+  case OP_cast: return moving_of(count, o->in[0]);
+  case OP_neg:
+  case OP_abs:
+  case OP_not: return moving_of(count, o->in[0]) == MOVING_NOT ? MOVING_NOT : MOVING_OTHERWISE;
+  case OP_add:
+  case OP_sub:
+  case OP_mul:
+  case OP_div:
+  case OP_min:
+  case OP_max:
+  case OP_lt:
+  case OP_le:
+  case OP_eq:
+  case OP_and:
+  case OP_or: return of_two(o->code, moving_of(count, o->in[0]), moving_of(count, o->in[1]));
+  default: return MOVING_OTHERWISE;
+  }
+}
+
+static Moving moving_of(Count *count, ValueId v) {
+  const Op *o = value_def(count->ask.f, v);
+  if (count->moving[v] == MOVING_UNKNOWN) count->moving[v] = o ? of_op(count, o) : MOVING_OTHERWISE;
+  return count->moving[v];
+}
+
 static double admitted(Count *count, int64_t q0, int64_t q1, int64_t k0, int64_t k1) {
   mask_range(&count->ask, count->query, q0, q1), mask_range(&count->ask, count->key, k0, k1);
-  return counted(count, q0, q1, k0, k1, deciding(count, count->mask));
+  ValueId v = deciding(count, count->mask);
+  if (moving_of(count, v) != MOVING_NOT) return counted(count, q0, q1, k0, k1, v);
+  DistanceCount one = {v, k0 - q0, q1 - q0, k1 - k0, 0};
+  for (uint32_t i = 0; i < count->n && i < DISTANCES; i++) {
+    const DistanceCount *known = &count->at[i];
+    if (known->v == v && known->distance == one.distance && known->high == one.high &&
+        known->wide == one.wide)
+      return known->count;
+  }
+  one.count = counted(count, q0, q1, k0, k1, v);
+  count->at[count->n++ % DISTANCES] = one;
+  return one.count;
 }
 
 /* For query q, whose row of blocks has no full one. */
@@ -56,6 +142,18 @@ static bool sees(Count *count, int64_t q) {
     any = row[c] != BLOCK_ABSENT && admitted(count, q, q + 1, c * map->wide, end) > 0;
   }
   return any;
+}
+
+/* Are the blocks of row r those of the row before it, one column on? Then it has as many blind
+   queries, if the mask depends on distances alone. */
+static bool goes_on(Count *count, int64_t r) {
+  const BlockMap *map = count->map;
+  int64_t n = map->columns;
+  const uint8_t *row = map->state + r * n, *before = row - n;
+  return r && map->high == map->wide && count->keys % map->wide == 0 &&
+         (r + 1) * map->high <= count->queries && row[0] == BLOCK_ABSENT &&
+         before[n - 1] == BLOCK_ABSENT && !memcmp(row + 1, before, (size_t)n - 1) &&
+         moving_of(count, count->mask) == MOVING_NOT;
 }
 
 static void add_row(Count *count, int64_t r, BlockCount *out) {
@@ -71,7 +169,10 @@ static void add_row(Count *count, int64_t r, BlockCount *out) {
     out->listed += area;
     out->admitted += row[c] == BLOCK_FULL ? area : admitted(count, q0, q1, k0, k1);
   }
-  for (int64_t q = q0; q < q1 && !full; q++) out->blind += !sees(count, q);
+  if (!goes_on(count, r)) count->blind = 0;
+  else q0 = q1;
+  for (int64_t q = q0; q < q1 && !full; q++) count->blind += !sees(count, q);
+  out->blind += count->blind;
 }
 
 BlockCount mask_count(const Fn *f, ValueId mask, Axis query, Axis key, const BlockMap *map,
@@ -79,6 +180,7 @@ BlockCount mask_count(const Fn *f, ValueId mask, Axis query, Axis key, const Blo
   Arena *arena = arena_new();
   BlockCount out = {.partial = map->partial, .full = map->full};
   Count count = {.ask = mask_question(arena, f), .mask = mask, .query = query.dim, .key = key.dim};
+  count.moving = ARENA_ARRAY(arena, Moving, f->values.n + 1);
   count.map = map, count.queries = query.size, count.keys = key.size;
   for (int i = 0; i < heads; i++) mask_range(&count.ask, head[i].dim, head[i].at, head[i].at + 1);
   for (int64_t r = 0; r < map->rows; r++) add_row(&count, r, &out);
