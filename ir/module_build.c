@@ -171,7 +171,7 @@ static bool says_tier(OpCode c) {
   return f == FAMILY_CALL || f == FAMILY_GLOBAL || f == FAMILY_MOVE;
 }
 
-/* Of an op that lists no dims: an empty one, which nothing writes. */
+/* An empty one, for ops that list no dims. Must not be written. */
 static Group *no_group(void) {
   static const Group none;
   return (Group *)(uintptr_t)&none;

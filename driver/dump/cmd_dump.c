@@ -162,9 +162,10 @@ static Exit check_runs(const Cli *o, int form) {
   static const struct {
     CliOption option;
     const char *word;
-  } of_passes[] = {{OPT_TARGET, "target"},       {OPT_WORKERS, "workers"},
-                   {OPT_STATS, "stats"},         {OPT_TIMINGS, "timings"},
-                   {OPT_NO_VERIFY, "no-verify"}, {OPT_REQUIRE_TUNED, "require-tuned"}};
+  } of_passes[] = {{OPT_STATS, "stats"},
+                   {OPT_TIMINGS, "timings"},
+                   {OPT_NO_VERIFY, "no-verify"},
+                   {OPT_REQUIRE_TUNED, "require-tuned"}};
   const char *after = o->value[OPT_AFTER];
   if ((after && !is_lower(after)) || o->value[OPT_DIFF] || form == FORM_HTML) return EXIT_FINE;
   for (size_t i = 0; i < COUNT_OF(of_passes); i++)

@@ -8,12 +8,12 @@
 #include "mask_range.h"
 #include <string.h>
 
-typedef enum Moving { /* a value, where query and key both move on by one */
-                      MOVING_UNKNOWN,
-                      MOVING_NOT,   /* it stays */
-                      MOVING_ALONG, /* it is one more */
-                      MOVING_OTHERWISE
-} Moving;
+typedef enum Shifting { /* a value, where query and key both move on by one */
+                        SHIFT_UNKNOWN,
+                        SHIFT_NOT,   /* it stays */
+                        SHIFT_ALONG, /* it is one more */
+                        SHIFT_OTHERWISE
+} Shifting;
 
 typedef struct DistanceCount { /* of a rectangle, by the distance of its first query and key */
   ValueId v;
@@ -25,7 +25,7 @@ enum { DISTANCES = 64 };
 
 typedef struct Count {
   MaskQuestion ask;
-  Moving *moving; /* by value */
+  Shifting *shifting; /* by value */
   DistanceCount at[DISTANCES];
   uint32_t n;
   int64_t blind; /* queries of the row of blocks at hand */
@@ -65,36 +65,35 @@ static double counted(Count *count, int64_t q0, int64_t q1, int64_t k0, int64_t 
 
 /* ---- by distance ---- */
 
-static Moving moving_of(Count *count, ValueId v);
+static Shifting shift_of(Count *count, ValueId v);
 
-static Moving of_two(OpCode c, Moving a, Moving b) {
-  bool stay = a == MOVING_NOT && b == MOVING_NOT, same = a == b && a != MOVING_OTHERWISE;
+static Shifting of_two(OpCode c, Shifting a, Shifting b) {
+  bool stay = a == SHIFT_NOT && b == SHIFT_NOT, same = a == b && a != SHIFT_OTHERWISE;
   switch (c) {
-  case OP_sub: return same ? MOVING_NOT : b == MOVING_NOT ? a : MOVING_OTHERWISE;
-  case OP_add:
-    return stay ? MOVING_NOT : a == MOVING_NOT ? b : b == MOVING_NOT ? a : MOVING_OTHERWISE;
+  case OP_sub: return same ? SHIFT_NOT : b == SHIFT_NOT ? a : SHIFT_OTHERWISE;
+  case OP_add: return stay ? SHIFT_NOT : a == SHIFT_NOT ? b : b == SHIFT_NOT ? a : SHIFT_OTHERWISE;
   case OP_min:
-  case OP_max: return same ? a : MOVING_OTHERWISE;
+  case OP_max: return same ? a : SHIFT_OTHERWISE;
   case OP_lt:
   case OP_le:
-  case OP_eq: return same ? MOVING_NOT : MOVING_OTHERWISE;
-  default: return stay ? MOVING_NOT : MOVING_OTHERWISE;
+  case OP_eq: return same ? SHIFT_NOT : SHIFT_OTHERWISE;
+  default: return stay ? SHIFT_NOT : SHIFT_OTHERWISE;
   }
 }
 
-static Moving of_op(Count *count, const Op *o) {
+static Shifting of_op(Count *count, const Op *o) {
   switch (o->code) {
-  case OP_const: return MOVING_NOT;
+  case OP_const: return SHIFT_NOT;
   case OP_iota:
-    return o->group[0].from[0] == count->query || o->group[0].from[0] == count->key ? MOVING_ALONG
-                                                                                    : MOVING_NOT;
+    return o->group[0].from[0] == count->query || o->group[0].from[0] == count->key ? SHIFT_ALONG
+                                                                                    : SHIFT_NOT;
   case OP_expand:
   case OP_copy:
   case OP_stop:
-  case OP_cast: return moving_of(count, o->in[0]);
+  case OP_cast: return shift_of(count, o->in[0]);
   case OP_neg:
   case OP_abs:
-  case OP_not: return moving_of(count, o->in[0]) == MOVING_NOT ? MOVING_NOT : MOVING_OTHERWISE;
+  case OP_not: return shift_of(count, o->in[0]) == SHIFT_NOT ? SHIFT_NOT : SHIFT_OTHERWISE;
   case OP_add:
   case OP_sub:
   case OP_mul:
@@ -105,21 +104,22 @@ static Moving of_op(Count *count, const Op *o) {
   case OP_le:
   case OP_eq:
   case OP_and:
-  case OP_or: return of_two(o->code, moving_of(count, o->in[0]), moving_of(count, o->in[1]));
-  default: return MOVING_OTHERWISE;
+  case OP_or: return of_two(o->code, shift_of(count, o->in[0]), shift_of(count, o->in[1]));
+  default: return SHIFT_OTHERWISE;
   }
 }
 
-static Moving moving_of(Count *count, ValueId v) {
+static Shifting shift_of(Count *count, ValueId v) {
   const Op *o = value_def(count->ask.f, v);
-  if (count->moving[v] == MOVING_UNKNOWN) count->moving[v] = o ? of_op(count, o) : MOVING_OTHERWISE;
-  return count->moving[v];
+  if (count->shifting[v] == SHIFT_UNKNOWN)
+    count->shifting[v] = o ? of_op(count, o) : SHIFT_OTHERWISE;
+  return count->shifting[v];
 }
 
 static double admitted(Count *count, int64_t q0, int64_t q1, int64_t k0, int64_t k1) {
   mask_range(&count->ask, count->query, q0, q1), mask_range(&count->ask, count->key, k0, k1);
   ValueId v = deciding(count, count->mask);
-  if (moving_of(count, v) != MOVING_NOT) return counted(count, q0, q1, k0, k1, v);
+  if (shift_of(count, v) != SHIFT_NOT) return counted(count, q0, q1, k0, k1, v);
   DistanceCount one = {v, k0 - q0, q1 - q0, k1 - k0, 0};
   for (uint32_t i = 0; i < count->n && i < DISTANCES; i++) {
     const DistanceCount *known = &count->at[i];
@@ -153,7 +153,7 @@ static bool goes_on(Count *count, int64_t r) {
   return r && map->high == map->wide && count->keys % map->wide == 0 &&
          (r + 1) * map->high <= count->queries && row[0] == BLOCK_ABSENT &&
          before[n - 1] == BLOCK_ABSENT && !memcmp(row + 1, before, (size_t)n - 1) &&
-         moving_of(count, count->mask) == MOVING_NOT;
+         shift_of(count, count->mask) == SHIFT_NOT;
 }
 
 static void add_row(Count *count, int64_t r, BlockCount *out) {
@@ -180,7 +180,7 @@ BlockCount mask_count(const Fn *f, ValueId mask, Axis query, Axis key, const Blo
   Arena *arena = arena_new();
   BlockCount out = {.partial = map->partial, .full = map->full};
   Count count = {.ask = mask_question(arena, f), .mask = mask, .query = query.dim, .key = key.dim};
-  count.moving = ARENA_ARRAY(arena, Moving, f->values.n + 1);
+  count.shifting = ARENA_ARRAY(arena, Shifting, f->values.n + 1);
   count.map = map, count.queries = query.size, count.keys = key.size;
   for (int i = 0; i < heads; i++) mask_range(&count.ask, head[i].dim, head[i].at, head[i].at + 1);
   for (int64_t r = 0; r < map->rows; r++) add_row(&count, r, &out);
