@@ -371,11 +371,12 @@ Fn *pair_rewrite(Module *m, const Fn *f, RecomputeChange *changes, uint32_t n, b
   PairWork *work = ARENA_ARRAY(m->arena, PairWork, n);
   for (uint32_t k = 0; k < n; k++) work[k] = work_of(&changes[k], &rebuild, judged);
   EACH_OP (f, o) {
-    uint32_t k = 0;
-    while (k < n && o != changes[k].pair.l1 && o != changes[k].pair.l2) k++;
-    if (k == n) rebuild_op(&rebuild, o);
-    else if (o == changes[k].pair.l1) write_forward(&work[k]);
-    else write_backward(&work[k]);
+    bool written = false;
+    for (uint32_t k = 0; k < n; k++) { /* equal calls have one forward loop and a backward each */
+      if (o == changes[k].pair.l1) write_forward(&work[k]), written = true;
+      else if (o == changes[k].pair.l2) write_backward(&work[k]), written = true;
+    }
+    if (!written) rebuild_op(&rebuild, o);
   }
   rebuild_results(&rebuild);
   return rebuild.to;

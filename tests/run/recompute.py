@@ -46,7 +46,31 @@ def train(plan):
     return losses, predicted, re.findall(r'made\.recompute\.\d+ = (.*)', told)
 
 
+# equal calls have one forward loop, and a backward loop each
+TWICE = '''use "std"
+dims { Batch; C = 4; Layers = 3 }
+layer Scale(x: [Batch, C]) -> [Batch, C] {
+  param g [C] ~ normal(0.3, mean = 1)
+  aux 0.1 * mean[*](x^2)
+  return x * g
+}
+model M {
+  input x, y [Batch, C] f32
+  stack h [Layers] of Scale
+  a = h(x)
+  b = h(x)
+  loss mse(b, y)
+}
+train t for M { batch 8; steps 2; data columns(x = "x.npy", y = "y.npy"); optim sgd lr = 1e-2 }
+plan none for M { recompute h.* keep = none }
+plan some for M { recompute h[0..1] keep = none; micro 4 }
+'''
+
 text_file(f'{WORK}/text.txt')
+open(f'{WORK}/twice.shard', 'w').write(TWICE)
+for plan in 'none', 'some':
+    told, _ = run(SHARDC, 'equal', 'twice.shard', '--plan', plan, cwd=WORK)
+    check(told.startswith('equal: '), f'called twice, {plan}: {told}')
 open(f'{WORK}/six.shard', 'w').write(MODEL)
 whole, most, _ = train('whole')
 for plan in list(PLANS)[1:]:
