@@ -8,6 +8,7 @@
 #include "ir/support/output.h"
 #include "runtime/data/data_file.h"
 #include <stdlib.h>
+#include <sys/stat.h>
 
 /* Cures of the runtime name the word of the data line; the option of this command is `--from`. */
 static const char *own_words(Cli *o, const char *help) {
@@ -149,6 +150,15 @@ static Exit data_info(Cli *o) {
 
 /* ---- convert ---- */
 
+Exit data_keeps(const Cli *o, const char *input) {
+  struct stat in, out;
+  const char *output = o->value[OPT_OUTPUT];
+  if (!output || stat(output, &out) || stat(input, &in) || in.st_dev != out.st_dev ||
+      in.st_ino != out.st_ino)
+    return EXIT_FINE;
+  return cli_usage("`-o %s` would overwrite the input `%s`", output, input);
+}
+
 Exit data_tokens_of(Cli *o, const DataFile *part, int64_t *largest) {
   const Array *array = &part->array;
   TokenRange range = range_of(array);
@@ -199,7 +209,8 @@ static Exit data_convert(Cli *o) {
   int64_t largest = 0;
   Exit e = open_parts(o, &parts);
   for (uint32_t i = 0; i < parts.n && e == EXIT_FINE; i++)
-    e = data_tokens_of(o, &parts.at[i], &largest);
+    if ((e = data_keeps(o, parts.at[i].path)) == EXIT_FINE)
+      e = data_tokens_of(o, &parts.at[i], &largest);
   if (e == EXIT_FINE) e = shards_open(&shards, o, largest);
   if (e == EXIT_FINE) {
     bool ok = true;

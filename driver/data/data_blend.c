@@ -46,6 +46,13 @@ static Exit read_operand(Blend *blend, const char *text) {
   return EXIT_FINE;
 }
 
+static bool has_end(const Blend *blend, const BlendSource *source) {
+  for (int i = 0; i < source->n; i++)
+    for (int64_t k = 0; k < source->parts[i].array.count; k++)
+      if (rt_array_int(&source->parts[i].array, k) == blend->eot) return true;
+  return false;
+}
+
 static Exit open_source(Blend *blend, BlendSource *source, int64_t *largest) {
   Fault f = {0};
   Exit e = EXIT_FINE;
@@ -54,13 +61,17 @@ static Exit open_source(Blend *blend, BlendSource *source, int64_t *largest) {
   for (int i = 0; i < source->n && e == EXIT_FINE; i++) {
     const DataFile *part = &source->parts[i];
     source->size += part->array.count;
-    e = data_tokens_of(blend->o, part, largest);
+    e = data_keeps(blend->o, part->path);
+    if (e == EXIT_FINE) e = data_tokens_of(blend->o, part, largest);
     if (e == EXIT_FINE && blend->eot < 0 && part->array.documents <= 1)
       e = cli_usage("`%s` says nowhere where documents end: `--eot ID` names the token that ends "
                     "one",
                     part->path);
   }
   if (e == EXIT_FINE && !source->size) e = cli_usage("`%s` has no tokens", source->files);
+  if (e == EXIT_FINE && blend->eot >= 0 && !has_end(blend, source))
+    e = cli_usage("`%s` has no token %lld, which `--eot` names: no document ends", source->files,
+                  (long long)blend->eot);
   return e;
 }
 

@@ -132,7 +132,10 @@ static Exit open_chat(DataWork *work) {
 }
 
 static Exit tokenize_sequence(DataWork *work) {
-  Exit e = shards_open(&work->s, work->o, rt_tokenizer_limit(work->t) - 1);
+  Exit e = EXIT_FINE;
+  for (uint32_t i = 1; i < work->o->operands.n && e == EXIT_FINE; i++)
+    e = data_keeps(work->o, work->o->operands.at[i]);
+  if (e == EXIT_FINE) e = shards_open(&work->s, work->o, rt_tokenizer_limit(work->t) - 1);
   return e == EXIT_FINE ? data_finish(work->o, &work->s, tokenize_files(work)) : e;
 }
 

@@ -115,6 +115,8 @@ def refusals():
                         (['s.bin=1', '--eot', 'x', '-o', 'x.bin'], 'whole number'),
                         (['s.bin=1', '--eot', '7', '--tokens', '0', '-o', 'x.bin'], 'whole number'),
                         (['none.bin=1', '--eot', '7', '-o', 'x.bin'], 'none.bin'),
+                        (['s.bin=1', '--eot', '30000', '-o', 'x.bin'], 'has no token 30000'),
+                        (['s.bin=1', '--eot', str(EOT), '-o', 's.bin'], 'would overwrite the input'),
                         (['s.bin=1', '--eot', '7', '--pack', '-o', 'x.bin'], 'no option `--pack`')):
         p = subprocess.run([SHARDC, 'data', 'blend', *words], capture_output=True, text=True)
         check(p.returncode and says in p.stderr and not os.path.exists('x.bin'), f'{words}: {p.stderr}')
