@@ -405,9 +405,19 @@ static int put_entries(HostWriter *writer) {
 
 /* ---- settings and sources ---- */
 
+/* All but the times of tuning records, which only forecasts read. */
+static SettingRows settings_of(const Module *m) {
+  SettingRows rows = module_rows(m);
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < rows.n; i++)
+    if (!kernel_record_holds(rows.at[i].key)) rows.at[n++] = rows.at[i];
+  rows.n = n;
+  return rows;
+}
+
 static void put_settings(HostWriter *writer) {
   host_put(writer, "\nstatic const rt_setting settings[] = {\n");
-  SettingRows rows = module_rows(writer->m);
+  SettingRows rows = settings_of(writer->m);
   for (uint32_t i = 0; i < rows.n; i++) {
     host_put(writer, "    {");
     host_string(writer, rows.at[i].key);
@@ -564,7 +574,7 @@ static void put_program(HostWriter *writer, uint32_t tensors, int kernels, int e
   if (host_flies(m)) host_put(writer, "    .flies = true,\n");
   put_class(writer);
   host_put(writer, "    .settings = settings,\n    .nsettings = %u,\n    .sources = sources,\n};\n",
-           module_rows(m).n);
+           settings_of(m).n);
 }
 
 void host_tables(HostWriter *writer) {

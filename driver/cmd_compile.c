@@ -206,8 +206,16 @@ static Exit compare(const Cli *o, const CompileParts *parts, Module *m, Programs
 static void note_forecast(const Programs *programs) {
   const Fn *step = ir_main_entry(programs->at[0]);
   Forecast forecast = plan_forecast(programs->at, programs->n, step);
-  for (uint32_t i = 0; i < programs->n && forecast.known; i++)
-    module_set(programs->at[i], "made.forecast", "%.4g", forecast.step.time.total);
+  for (uint32_t i = 0; i < programs->n && forecast.known; i++) {
+    Module *m = programs->at[i];
+    module_set(m, "made.forecast", "%.4g", forecast.step.time.total);
+    module_set(m, "made.forecast.error", "about %.0f %%", 100 * forecast.error);
+    for (int by = 0; by < RATE_SOURCES; by++)
+      if (*forecast.source[by].parts)
+        module_set(m, arena_printf(m->arena, "made.forecast.%s", source_key((RateSource)by)),
+                   "%s: error about %.0f %%", forecast.source[by].parts,
+                   100 * forecast.source[by].error);
+  }
 }
 
 static void add_programs(Cli *o, CompileParts *parts, const Programs *programs, const char *name) {

@@ -292,7 +292,7 @@ static void record(Sweep *s, const Variant *best, const Variant *rule) {
   strftime(date, sizeof date, "%Y-%m-%d", gmtime(&now));
   Interner *names = s->ctx->names;
   r.family = intern(names, row->family), r.key = intern(names, best->key);
-  r.target = s->m->target.name;
+  r.target = s->m->target.name, r.shape = kernel_shape(s->m, best->k);
   r.kind = DEVICE_GPU, r.device = intern(names, s->gpu.device.name), r.date = intern(names, date);
   r.driver = intern_printf(names, "gpu-bundle, driver %d.%d", s->gpu.api.version / 1000,
                            s->gpu.api.version % 1000 / 10);

@@ -108,7 +108,7 @@ static void find_stack(PlanSpace *space) {
 
 static Module *lower(PlanSpace *space) {
   Cli *one = ARENA_NEW(space->o->c->arena, Cli);
-  *one = cli_again(space->o);
+  *one = cli_again(space->o), one->value[OPT_TUNE_DB] = NULL; /* bounds know no records */
   const char *model = one->value[OPT_MODEL] ? one->value[OPT_MODEL] : space->base.model;
   one->written = arena_printf(
       one->c->arena, "plan %s %s%s {\n  on %s\n  mesh all_ranks = %lld\n%s}\n", space->name,

@@ -49,11 +49,10 @@ static void say_exposed(Sheet *sheet, const Planned *planned, const StepTime *ti
 static void say_step(Sheet *sheet, const Planned *planned, const Forecast *forecast) {
   const PlanStep *step = &forecast->step;
   const double *part = step->kernels.part;
-  sheet_say(
-      sheet, "forecast {seconds_per_step} (error about {error:.0}): kernels {seconds.kernels}",
-      as_seconds(step->time.total),
-      as_share(mesh_ranks(planned->m) > 1 ? forecast->arch->error_of_ranks : forecast->arch->error),
-      as_seconds(kernel_sum(&step->kernels)));
+  sheet_say(sheet,
+            "forecast {seconds_per_step} (error about {error:.0}): kernels {seconds.kernels}",
+            as_seconds(step->time.total), as_share(forecast->error),
+            as_seconds(kernel_sum(&step->kernels)));
   sheet_say_if(sheet, step->bubble > 0, ", waiting for other stages {seconds.bubble}",
                as_seconds(step->bubble));
   say_exposed(sheet, planned, &step->time);
@@ -94,22 +93,23 @@ static void say_rate(Sheet *sheet, const Planned *planned) {
   sheet_say(sheet, "\n");
 }
 
-/* by what programs reach on sm_80 (A100 SXM 40 GB), not checked by any run
+/* guess for sm_80 (A100 SXM 40 GB), error about 30 %: products, memory, launches
    published rates in place of missing lines: link intra = 300 GB/s */
 static void say_source(Sheet *sheet, const Planned *planned) {
   const Forecast *forecast = &planned->forecast;
-  bool several = mesh_ranks(planned->m) > 1 && forecast->arch->checked_of_ranks;
-  sheet_say(sheet, "  by what programs reach on {arch} ({}), {checked}{}\n",
-            as_text(forecast->arch->name), as_text(forecast->arch->words),
-            as_text(forecast->arch->checked),
-            as_text(several ? forecast->arch->checked_of_ranks : ""));
+  sheet_put(sheet, "{arch}{reached}", as_text(forecast->arch->name), as_text(forecast->measured));
+  sheet_list(sheet, "sources");
+  for (int i = 0; i < RATE_SOURCES; i++)
+    if (*forecast->source[i].parts)
+      sheet_say(sheet, "[sources]  {}, error about {error:.0}: {parts}{!source}\n",
+                as_text(source_words(planned->m->arena, forecast, (RateSource)i)),
+                as_share(forecast->source[i].error), as_text(forecast->source[i].parts),
+                as_text(source_key((RateSource)i)));
   bool shared = forecast->machine.on_core > 1;
   sheet_say_if(
       sheet, shared,
       "  {ranks_on_a_core} ranks share a core: each has a whole one while the others wait\n",
       as_number(forecast->machine.on_core));
-  sheet_say_if(sheet, *forecast->measured, "  measured rates of the machine block: {reached}\n",
-               as_text(forecast->measured));
   sheet_list(sheet, "published");
   for (int i = 0; i < forecast->published; i++) {
     const PublishedRate *rate = &forecast->rate[i];

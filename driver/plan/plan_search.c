@@ -27,6 +27,9 @@ Exit check_search_options(const Cli *o) {
                                     : "`--%s` draws plans of FILE, not "
                                       "those of `--search`",
                        rows[i].name);
+  if (o->value[OPT_SEARCH] && o->value[OPT_TUNE_DB])
+    return cli_usage("`--search` forecasts plans by the machine block, without `--tune-db`: its "
+                     "bounds know no tuning records");
   return EXIT_FINE;
 }
 

@@ -133,6 +133,7 @@ static bool search(TuneSearch *tune_search, TuneRecord *record) {
   record->device = tune_device(c);
   record->workers = tune_search->m->target.workers;
   record->driver = tune_driver(c), record->date = today(c);
+  record->shape = kernel_shape(tune_search->m, tune_search->t->k);
   return true;
 }
 
@@ -151,7 +152,7 @@ static void say(const TuneSearch *tune_search, uint32_t number, uint32_t all,
 static bool known(const TuneDb *db, const TuneRecord *record) {
   const TuneRecord *found = tune_db_find(db, record->family, record->key, record->target,
                                          record->workers, record->device);
-  return found && found->device == record->device;
+  return found && found->device == record->device && found->shape.bytes > 0;
 }
 
 static bool has_record(Cli *o, Module *m, const TuneDb *db, const Tunable *t) {

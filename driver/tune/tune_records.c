@@ -6,6 +6,7 @@
    the kernel falls back to the rule of its family. */
 #include "tune_measure.h"
 #include "codegen/codegen.h"
+#include "ir/cost/kernel_record.h"
 #include "passes/tune/gpu.h"
 #include "passes/pass.h"
 #include <llvm-c/Core.h>
@@ -112,6 +113,20 @@ static void write_settings(Module *to, Module *of, const TuneDb *db) {
   }
 }
 
+/* All records of the target, for the forecast: also those of other kernels, of which one may be the
+   nearest. */
+static void write_times(Module *to, const Module *of, const TuneDb *db) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < db->n; i++) {
+    const TuneRecord *record = &db->at[i];
+    if (record->target != of->target.name || record->workers != of->target.workers) continue;
+    if (record->shape.bytes > 0 &&
+        record == tune_db_find(db, record->family, record->key, record->target, record->workers,
+                               tune_device(of->ctx)))
+      kernel_record_set(to, n++, record->family, &record->shape, record->ns);
+  }
+}
+
 static void check_gaps(Module *settings, Module *of) {
   Tunables list = tune_kernels(of, NULL);
   for (uint32_t i = 0; i < list.n; i++) {
@@ -156,7 +171,7 @@ Exit use_records(Cli *o, Module *m) {
   if (path && !tune_load(o, path, &db)) return EXIT_ENVIRONMENT;
   Module *of = ordered(m);
   if (!of) return EXIT_INPUT;
-  if (path) write_settings(m, of, &db);
+  if (path) write_settings(m, of, &db), write_times(m, of, &db);
   if (o->value[OPT_REQUIRE_TUNED]) check_gaps(m, of);
   return diag_errors(o->c->diag) ? EXIT_INPUT : EXIT_FINE;
 }

@@ -30,7 +30,8 @@ typedef struct Arch {
   bool offload_in_turn;
   double hop_inside, hop_between; /* seconds of a hop of a message, in a node and between nodes */
   double error, error_of_ranks;   /* expected, of the forecast of a step of one rank, of several */
-  const char *checked, *checked_of_ranks; /* by what: words; of several ranks: NULL, the same */
+  const char *checked;            /* by what: words; NULL: by nothing, its shares are guesses */
+  bool ranks_checked;             /* .. also of several ranks: messages are no guesses */
 } Arch;
 
 const Arch *arch_find(const char *name); /* NULL: there is no such row */

@@ -3,6 +3,7 @@
    kernel_time.c takes their share by the shape. The line `reached` of the block has precedence over
    the shares of the arch. */
 #include "forecast.h"
+#include "forecast_source.h"
 #include "ir/support/num.h"
 #include "ir/plan/module_settings.h"
 #include "ir/shape/placement.h"
@@ -116,9 +117,12 @@ Forecast plan_forecast(Module *const *programs, uint32_t n, const Fn *entry) {
   forecast.lacks = missing(m, &forecast);
   if (forecast.lacks) return forecast;
   reach(&forecast.machine, shares_of(&forecast, m));
+  double sharing = forecast.machine.gpus ? 1 : (double)forecast.machine.in_node;
+  forecast.machine.records = kernel_records(m, sharing);
   forecast.step = plan_step_on(&forecast.machine, programs, n, entry);
   forecast.known = forecast.step.time.total > 0;
   if (!forecast.known) forecast.lacks = "host dram"; /* the only rate that nothing else gives */
+  else find_sources(&forecast, m);
   return forecast;
 }
 
@@ -126,7 +130,7 @@ double forecast_least(const Forecast *forecast, const Module *m, const Fn *entry
   Machine machine = forecast->machine;
   Arch whole = *machine.reach;
   whole.processors = 0, whole.ramp = 0, whole.launch = 0; /* of a machine without tiles */
-  machine.reach = &whole;
+  machine.reach = &whole, machine.records = NULL;
   KernelTime time = kernels_time(m, &machine, entry);
   return kernel_sum(&time);
 }

@@ -11,6 +11,21 @@ typedef struct PublishedRate { /* which the machine block does not give */
 } PublishedRate;
 enum { MOST_PUBLISHED = 5 };
 
+/* By which a rate of a forecast is known. */
+typedef enum RateSource {
+  BY_RECORD,  /* tuning records of the same shapes */
+  BY_NEAREST, /* .. of the nearest ones */
+  BY_MACHINE, /* the line `reached` of the machine block */
+  BY_ARCH,    /* the row of arch.def, checked by runs */
+  BY_GUESS,   /* .. checked by none */
+  RATE_SOURCES
+} RateSource;
+
+typedef struct SourceOf { /* a part of a step, or several */
+  const char *parts;      /* "products, over data"; "": none */
+  double error;           /* expected */
+} SourceOf;
+
 typedef struct Forecast {
   bool known;        /* the plan has a machine, and it can be told */
   const char *lacks; /* not known: the line of the machine that it lacks; NULL: the plan has none */
@@ -19,9 +34,13 @@ typedef struct Forecast {
   int published;
   PublishedRate rate[MOST_PUBLISHED]; /* taken from the arch */
   const char *measured;               /* "products, launch": what the line `reached` gives; "" */
+  SourceOf source[RATE_SOURCES];
+  double error; /* of the step: the mean of its parts by their seconds */
   PlanStep step;
 } Forecast;
 
+const char *source_key(RateSource source); /* record, nearest, machine, arch, guess */
+const char *source_words(Arena *arena, const Forecast *forecast, RateSource source);
 /* For the programs of a plan and an entry, as plan_step. */
 Forecast plan_forecast(Module *const *programs, uint32_t n, const Fn *entry);
 /* Seconds of the kernels of an entry without launches, in whole tiles without their ends: of a

@@ -9,10 +9,12 @@
    the peak for the scores that its mask admits, and ends of its blocks of queries. Bytes move at
    the share of hbm that kernels reach, concurrently with the arithmetic. Programs that fuse less
    (`apart`) move those of other kernels more often, store scores, and work on signs in passes over
-   all numbers. */
+   all numbers. Tuning records take precedence (kernel_record.h). */
 #include "kernel_time.h"
 #include "count.h"
 #include "ir/schedule/flight.h"
+#include <math.h>
+#include <stdlib.h>
 
 double kernel_sum(const KernelTime *time) {
   double sum = 0;
@@ -24,79 +26,49 @@ double kernel_sum(const KernelTime *time) {
 
 enum { PART_TERMS = 512 };
 
-typedef struct ProductSizes {
-  double batch, rows, columns, terms;
-} ProductSizes;
-
-static ProductSizes sizes_of(const Fn *f, const Op *dot) {
-  const Type *a = value_type(f, dot->in[0]), *b = value_type(f, dot->in[1]),
-             *sum = value_type(f, dot->out);
-  ProductSizes sizes = {1, 1, 1, 1};
-  for (int i = 0; i < a->rank; i++) {
-    bool in_b = type_find(b, a->axis[i].dim) >= 0, stays = type_find(sum, a->axis[i].dim) >= 0;
-    *(!in_b ? &sizes.rows : stays ? &sizes.batch : &sizes.terms) *= (double)a->axis[i].size;
-  }
-  for (int i = 0; i < b->rank; i++)
-    if (type_find(a, b->axis[i].dim) < 0) sizes.columns *= (double)b->axis[i].size;
-  return sizes;
-}
-
 static double whole(double x) { return (double)(int64_t)(x + 0.999999); }
 
 /* Operations that the device could have done meanwhile, for each that the product needs. */
-static double stretch(const Arch *reach, const ProductSizes *sizes) {
+static double stretch(const Arch *reach, const double *size) {
   if (!reach->processors) return 1;
-  double rows = whole(sizes->rows / reach->rows), columns = whole(sizes->columns / reach->columns);
-  double tiles = rows * columns * sizes->batch, terms = sizes->terms;
+  double rows = whole(size[SHAPE_ROWS] / reach->rows),
+         columns = whole(size[SHAPE_COLUMNS] / reach->columns);
+  double tiles = rows * columns * size[SHAPE_BATCH], terms = size[SHAPE_TERMS];
   if (tiles < reach->processors && terms > PART_TERMS) {
     double parts = whole(reach->processors / tiles), most = whole(terms / PART_TERMS);
     parts = parts < most ? parts : most, tiles *= parts, terms /= parts;
   }
   double waves = whole(tiles / reach->processors);
-  double edges = rows * reach->rows * columns * reach->columns / (sizes->rows * sizes->columns);
+  double edges =
+      rows * reach->rows * columns * reach->columns / (size[SHAPE_ROWS] * size[SHAPE_COLUMNS]);
   return edges * waves * reach->processors / tiles * (terms + reach->ramp) / terms;
 }
 
 /* ---- a kernel ---- */
 
-/* The op that gives the kernel its family: a product or attention; NULL: it is neither. */
-static const Op *anchor_of(const Fn *kernel) {
-  for (OpId i = 0; i < kernel->ops.n; i++) {
-    OpFamily family = op_family(kernel->ops.at[i].code);
-    if (family == FAMILY_CONTRACT || family == FAMILY_ATTENTION) return &kernel->ops.at[i];
-  }
-  return NULL;
-}
-
-static bool is_grad(const Op *attention) { return attention->code == OP_attention_grad; }
-
-/* Queries of all heads. */
-static double rows_of(const Fn *f, const Op *attention) {
-  const Type *q = value_type(f, attention->in[0]);
-  return (double)type_count(q) / (double)type_size(q, attention->group[1].from[0]);
-}
-
 /* The operations that its mask admits, and for each block of queries its ends, which take as long
    as `ramp` keys. */
-static double attention_work(const Module *m, const Arch *reach, const Fn *f, const Op *o) {
-  double width = (double)type_size(value_type(f, o->in[0]), o->group[1].from[0]),
-         a_key = rows_of(f, o) * width * (is_grad(o) ? 10 : 4); /* of all rows, for one key */
-  return ir_op_flop(m, f, o) + a_key * reach->ramp;
+static double attention_work(const Arch *reach, const KernelShape *shape) {
+  double a_key = shape->size[SHAPE_QUERIES] * shape->size[SHAPE_WIDTH] * (shape->grad ? 10 : 4);
+  return shape->flop + a_key * reach->ramp;
 }
 
 /* Seconds in which programs that store scores move them. */
-static double scores_time(const Machine *machine, const Fn *f, const Op *o) {
-  double scores = rows_of(f, o) * (double)type_size(value_type(f, o->in[1]), o->group[0].to[0]);
-  return (is_grad(o) ? 2 : 1) * machine->reach->scores * scores / machine->hbm;
+static double scores_time(const Machine *machine, const KernelShape *shape) {
+  double scores = shape->size[SHAPE_QUERIES] * shape->size[SHAPE_KEYS];
+  return (shape->grad ? 2 : 1) * machine->reach->scores * scores / machine->hbm;
+}
+
+static KernelWork work_of(const Arch *reach, const KernelShape *shape) {
+  if (shape->part == PART_MEMORY) return (KernelWork){.part = PART_MEMORY};
+  bool attention = shape->part == PART_ATTENTION;
+  return (KernelWork){shape->part, attention ? attention_work(reach, shape)
+                                             : shape->flop * stretch(reach, shape->size)};
 }
 
 KernelWork kernel_work(const Module *m, const Arch *reach, const Fn *kernel) {
-  const Op *anchor = anchor_of(kernel);
-  if (!anchor) return (KernelWork){.part = PART_MEMORY};
-  if (op_family(anchor->code) == FAMILY_ATTENTION)
-    return (KernelWork){PART_ATTENTION, attention_work(m, reach, kernel, anchor)};
-  ProductSizes sizes = sizes_of(kernel, anchor);
-  return (KernelWork){PART_PRODUCTS, ir_op_flop(m, kernel, anchor) * stretch(reach, &sizes)};
+  KernelShape shape = kernel_shape(m, kernel);
+  return work_of(reach, &shape);
 }
 
 /* Bytes that programs move in addition around kernels that pack or unpack signs. */
@@ -110,32 +82,84 @@ static double signs_moved(const Arch *reach, const Fn *f) {
   return bytes;
 }
 
-static KernelTime reached(const Module *m, const Machine *machine, const Fn *f,
-                          const IrCount *count) {
+/* Products and attention, by the shares of the machine. */
+static double model_seconds(const Machine *machine, const KernelShape *shape) {
+  bool attention = shape->part == PART_ATTENTION;
+  double share = attention ? machine->reach->attention : machine->reach->products,
+         seconds = work_of(machine->reach, shape).flop / (machine->flops * share),
+         bytes = shape->bytes / machine->hbm;
+  if (attention) seconds += scores_time(machine, shape);
+  return seconds > bytes ? seconds : bytes;
+}
+
+/* By the record, for a rank of the machine. */
+static double recorded_seconds(const Machine *machine, const KernelRecord *record,
+                               const KernelShape *shape, bool same) {
+  double ratio = same ? 1 : model_seconds(machine, shape) / model_seconds(machine, &record->shape);
+  return record->seconds * machine->records->ranks * ratio;
+}
+
+static KernelTime reached(const Module *m, const Machine *machine, const Fn *f) {
   const Arch *reach = machine->reach;
-  KernelWork work = kernel_work(m, reach, f);
-  double bytes = count->bytes / machine->hbm;
+  KernelShape shape = kernel_shape(m, f);
   KernelTime time = {.part = {[PART_LAUNCH] = reach->launch}};
-  if (work.part == PART_MEMORY) {
-    time.part[PART_MEMORY] = bytes * reach->apart + signs_moved(reach, f) / machine->hbm;
-    return time;
-  }
-  bool attention = work.part == PART_ATTENTION;
-  double share = attention ? reach->attention : reach->products,
-         seconds = work.flop / (machine->flops * share);
-  if (attention) seconds += scores_time(machine, f, anchor_of(f));
-  time.part[work.part] = seconds > bytes ? seconds : bytes;
+  KernelRecord record;
+  bool same;
+  if (shape.part == PART_MEMORY)
+    time.part[PART_MEMORY] =
+        shape.bytes / machine->hbm * reach->apart + signs_moved(reach, f) / machine->hbm;
+  else if (machine->records && kernel_record_near(machine->records, &shape, NULL, &record, &same)) {
+    time.part[shape.part] = recorded_seconds(machine, &record, &shape, same);
+    (same ? time.recorded : time.near)[shape.part] = time.part[shape.part];
+  } else time.part[shape.part] = model_seconds(machine, &shape);
   return time;
 }
 
 KernelTime kernel_time(const Module *m, const Machine *machine, const Fn *kernel) {
+  if (machine->reach) return reached(m, machine, kernel);
   IrCount count = ir_count(m, kernel);
-  if (machine->reach) return reached(m, machine, kernel, &count);
   double work = count.flop / machine->flops,
          memory = machine->hbm > 0 ? count.bytes / machine->hbm : 0;
   return (KernelTime){
       .part = {
           [PART_PRODUCTS] = work > memory ? work : 0, [PART_MEMORY] = work > memory ? 0 : memory}};
+}
+
+/* ---- the error of records ---- */
+
+typedef struct RecordError {
+  double off, seconds; /* of the record */
+} RecordError;
+
+static int by_error(const void *a, const void *b) {
+  double x = ((const RecordError *)a)->off, y = ((const RecordError *)b)->off;
+  return (x > y) - (x < y);
+}
+
+/* The error that records with four of five of all their seconds are within. */
+static double of_most(RecordError *error, uint32_t n) {
+  double all = 0, within = 0;
+  uint32_t i = 0;
+  qsort(error, n, sizeof *error, by_error);
+  for (uint32_t k = 0; k < n; k++) all += error[k].seconds;
+  while (i < n && within < 0.8 * all) within += error[i++].seconds;
+  return error[i - 1].off;
+}
+
+double records_error(const Machine *machine, Arena *arena) {
+  enum { FEWEST = 4 };
+  const KernelRecords *records = machine->records;
+  RecordError *error = ARENA_ARRAY(arena, RecordError, records->at.n + 1);
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < records->at.n; i++) {
+    const KernelRecord *own = &records->at.at[i];
+    KernelRecord other;
+    bool same;
+    if (!kernel_record_near(records, &own->shape, own, &other, &same)) continue;
+    double seconds = recorded_seconds(machine, &other, &own->shape, same) / records->ranks;
+    error[n++] = (RecordError){fabs(seconds / own->seconds - 1), own->seconds};
+  }
+  return n < FEWEST ? -1 : of_most(error, n);
 }
 
 /* ---- a run of an entry ---- */
@@ -152,7 +176,10 @@ KernelTime kernels_time(const Module *m, const Machine *machine, const Fn *f) {
     if (kernel && kernel_beside(m, o->callee)) continue;
     KernelTime one =
         kernel ? kernel_time(m, machine, o->callee) : kernels_time(m, machine, o->callee);
-    for (int k = 0; k < KERNEL_PARTS; k++) sum.part[k] += rounds_of(o) * one.part[k];
+    for (int k = 0; k < KERNEL_PARTS; k++) {
+      sum.part[k] += rounds_of(o) * one.part[k], sum.near[k] += rounds_of(o) * one.near[k];
+      sum.recorded[k] += rounds_of(o) * one.recorded[k];
+    }
   }
   return sum;
 }

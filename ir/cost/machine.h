@@ -4,6 +4,7 @@
 #define SHARDC_IR_MACHINE_H
 #include "arch.h"
 #include "budget.h"
+#include "kernel_record.h"
 
 typedef struct Machine {
   int64_t memory, reserve; /* bytes of a rank; 0: the machine does not say */
@@ -22,6 +23,7 @@ typedef struct Machine {
   bool endless;            /* each message takes ENDLESS seconds (driver/fit/search.c) */
   const Arch *reach; /* of a forecast (forecast.h): what programs reach; the rates above, but flops,
                         are those that they reach; NULL: peaks */
+  const KernelRecords *records; /* of a forecast; NULL: none */
 } Machine;
 
 enum { ENDLESS = 1 };

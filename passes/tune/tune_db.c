@@ -5,10 +5,10 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { FIELDS = 11, LINE_MOST = 1000 };
+enum { FIELDS = 12, LEAST_FIELDS = 11, LINE_MOST = 1000 };
 
 typedef struct Fields {
-  Str at[FIELDS];
+  Str at[FIELDS]; /* the last one may be NULL */
 } Fields;
 
 /* ---- reading ---- */
@@ -21,14 +21,16 @@ static bool readable(const char *line, size_t n) {
 
 static bool split(Ctx *c, const char *line, size_t n, Fields *fields) {
   size_t from = 0;
+  *fields = (Fields){0};
   for (int i = 0; i < FIELDS; i++) {
     size_t end = from;
     while (end < n && line[end] != '\t') end++;
-    if (end == from || (end == n) != (i == FIELDS - 1)) return false;
+    if (end == from) return false;
     fields->at[i] = intern_n(c->names, line + from, end - from);
+    if (end == n) return i + 1 >= LEAST_FIELDS;
     from = end + 1;
   }
-  return true;
+  return false;
 }
 
 static bool whole(Str text, int64_t most, int64_t *n) {
@@ -58,6 +60,9 @@ static bool record_of(const Fields *fields, TuneKind *kind, TuneRecord *record) 
   if (!variants || strcmp(variants->family, fields->at[0])) return false;
   record->family = fields->at[0], record->key = fields->at[1], record->target = fields->at[2];
   record->device = fields->at[4], record->driver = fields->at[5], record->date = fields->at[10];
+  if (fields->at[LEAST_FIELDS] &&
+      !kernel_shape_read(record->family, fields->at[LEAST_FIELDS], &record->shape))
+    return false;
   return whole(fields->at[3], 1 << 16, &record->workers) &&
          variants_read(variants, fields->at[6], &record->cut) &&
          time_of(fields->at[7], &record->ns) && time_of(fields->at[8], &record->rule_ns) &&
@@ -86,7 +91,7 @@ void tune_db_read(Ctx *c, const char *name, const char *text, size_t n, TuneKind
   size_t first = 0, length = 0;
   for (size_t at = 0, end; at < n; at = end + 1) {
     Fields fields;
-    TuneRecord record;
+    TuneRecord record = {0};
     for (end = at; end < n && text[end] != '\n'; end++) {}
     if (is_comment(text + at, end - at)) continue;
     if (readable(text + at, end - at) && split(c, text + at, end - at, &fields) &&
@@ -152,7 +157,8 @@ char *tune_db_text(Ctx *c, TuneDb *db) {
   FILE *out = heap_stream(&text, &n);
   if (!out) bug("no memory");
   if (db->n) qsort(db->at, db->n, sizeof *db->at, in_order);
-  fputs("# family\tkey\ttarget\tworkers\tdevice\tdriver\tcut\tns\trule's ns\trounds\tdate\n", out);
+  fputs("# family\tkey\ttarget\tworkers\tdevice\tdriver\tcut\tns\trule's ns\trounds\tdate\tshape\n",
+        out);
   for (uint32_t i = 0; i < db->n; i++) {
     const TuneRecord *record = &db->at[i];
     const Variants *variants = variants_find(record->family, record->kind);
@@ -161,8 +167,10 @@ char *tune_db_text(Ctx *c, TuneDb *db) {
             (long long)record->workers, record->device, record->driver);
     for (int j = 0; j < variants->count; j++)
       fprintf(out, "%s%lld", j ? " " : "", (long long)record->cut.at[j]);
-    fprintf(out, "\t%.0f\t%.0f\t%lld\t%s\n", record->ns, record->rule_ns, (long long)record->rounds,
+    fprintf(out, "\t%.0f\t%.0f\t%lld\t%s", record->ns, record->rule_ns, (long long)record->rounds,
             record->date);
+    if (record->shape.bytes > 0) fprintf(out, "\t%s", kernel_shape_text(c->arena, &record->shape));
+    fputc('\n', out);
   }
   fclose(out);
   char *copy = arena_strndup(c->arena, text, n);

@@ -1,13 +1,16 @@
-/* Tuning records as text: one per line, eleven fields separated by tabs, so that `cat` joins
+/* Tuning records as text: one per line, twelve fields separated by tabs, so that `cat` joins
    files, `sort` and `grep` work on them, and they can be kept with a model in version control:
 
-     family  key  target  workers  device  driver  cut  ns  rule's ns  rounds  date
+     family  key  target  workers  device  driver  cut  ns  rule's ns  rounds
+     date  shape
 
    device is the processor's name, driver the compiler of the kernels, ns the median of `rounds`
-   runs. Lines that begin with # and empty lines are comments. Unreadable lines are left out with
-   one warning. */
+   runs, shape (ir/cost/kernel_shape.h) what a forecast of other kernels needs; records of older
+   files have none. Lines that begin with # and empty lines are comments. Unreadable lines are left
+   out with one warning. */
 #ifndef SHARDC_TUNE_DB_H
 #define SHARDC_TUNE_DB_H
+#include "ir/cost/kernel_shape.h"
 #include "variants.h"
 
 typedef struct TuneRecord {
@@ -16,6 +19,7 @@ typedef struct TuneRecord {
   int64_t workers, rounds;
   Cut cut;
   double ns, rule_ns;
+  KernelShape shape; /* no bytes: not known */
 } TuneRecord;
 
 typedef VEC(TuneRecord) TuneDb;

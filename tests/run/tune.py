@@ -12,7 +12,7 @@ tune = [shardc, 'tune', model, *small, '--candidates', '2', '--rounds', '1', '-o
 
 _, said = run(*tune, '--only', 'gemm')
 records = [l.split('\t') for l in read(f'{d}/a.tune').decode().splitlines() if not l.startswith('#')]
-check(records and all(len(r) == 11 and r[0] == 'contract' for r in records), 'records of gemm: ' + said)
+check(records and all(len(r) == 12 and r[0] == 'contract' for r in records), 'records of gemm: ' + said)
 for r in records: check(re.fullmatch(r'f32-b\d+-m\d+-n\d+-k\d+-[0-9a-f]{16}', r[1]), 'key ' + r[1])
 check('0 of' in run(*tune, '--only', 'gemm')[1], 'what has a record was measured again')
 _, said = run(shardc, 'tune', model, *small, '--only', 'attention_grad', '--candidates', '1', '--rounds', '1',

@@ -1,0 +1,83 @@
+/* Shapes of kernels, and their text in tuning records (kernel_shape.h):
+
+     elem  batch rows columns terms  flop  bytes     of a product
+     elem  queries keys width 1  flop  bytes         of attention
+
+   Numbers are whole and above 0. */
+#include "kernel_shape.h"
+#include "count.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The op that gives the kernel its family: a product or attention; NULL: it is neither. */
+static const Op *anchor_of(const Fn *kernel) {
+  for (OpId i = 0; i < kernel->ops.n; i++) {
+    OpFamily family = op_family(kernel->ops.at[i].code);
+    if (family == FAMILY_CONTRACT || family == FAMILY_ATTENTION) return &kernel->ops.at[i];
+  }
+  return NULL;
+}
+
+static void sizes_of_product(KernelShape *shape, const Fn *f, const Op *dot) {
+  const Type *a = value_type(f, dot->in[0]), *b = value_type(f, dot->in[1]),
+             *sum = value_type(f, dot->out);
+  for (int i = 0; i < a->rank; i++) {
+    bool in_b = type_find(b, a->axis[i].dim) >= 0, stays = type_find(sum, a->axis[i].dim) >= 0;
+    int which = !in_b ? SHAPE_ROWS : stays ? SHAPE_BATCH : SHAPE_TERMS;
+    shape->size[which] *= (double)a->axis[i].size;
+  }
+  for (int i = 0; i < b->rank; i++)
+    if (type_find(a, b->axis[i].dim) < 0) shape->size[SHAPE_COLUMNS] *= (double)b->axis[i].size;
+}
+
+static void sizes_of_attention(KernelShape *shape, const Fn *f, const Op *o) {
+  const Type *q = value_type(f, o->in[0]);
+  shape->grad = o->code == OP_attention_grad;
+  shape->size[SHAPE_WIDTH] = (double)type_size(q, o->group[1].from[0]);
+  shape->size[SHAPE_QUERIES] = (double)type_count(q) / shape->size[SHAPE_WIDTH];
+  shape->size[SHAPE_KEYS] = (double)type_size(value_type(f, o->in[1]), o->group[0].to[0]);
+}
+
+KernelShape kernel_shape(const Module *m, const Fn *kernel) {
+  KernelShape shape = {.part = PART_MEMORY, .size = {1, 1, 1, 1}};
+  const Op *anchor = anchor_of(kernel);
+  shape.bytes = ir_count(m, kernel).bytes;
+  if (!anchor) return shape;
+  bool attention = op_family(anchor->code) == FAMILY_ATTENTION;
+  shape.part = attention ? PART_ATTENTION : PART_PRODUCTS;
+  shape.elem = value_type(kernel, anchor->in[0])->elem;
+  shape.flop = ir_op_flop(m, kernel, anchor);
+  if (attention) sizes_of_attention(&shape, kernel, anchor);
+  else sizes_of_product(&shape, kernel, anchor);
+  return shape;
+}
+
+/* ---- as text ---- */
+
+const char *kernel_shape_text(Arena *arena, const KernelShape *shape) {
+  const char *text = elem_name(shape->elem);
+  for (int i = 0; i < SHAPE_SIZES; i++) text = arena_printf(arena, "%s %.0f", text, shape->size[i]);
+  return arena_printf(arena, "%s %.0f %.0f", text, shape->flop, shape->bytes);
+}
+
+static bool next_number(const char **text, double *number) {
+  char *end;
+  if (**text != ' ' || (*text)[1] < '0' || (*text)[1] > '9') return false;
+  *number = strtod(*text + 1, &end);
+  *text = end;
+  return isfinite(*number) && *number >= 1 && *number < 1e20;
+}
+
+bool kernel_shape_read(const char *family, const char *text, KernelShape *shape) {
+  size_t n = strcspn(text, " ");
+  bool found = false;
+  *shape = (KernelShape){.part = strcmp(family, "contract") ? PART_ATTENTION : PART_PRODUCTS,
+                         .grad = !strcmp(family, "attention_grad")};
+  for (int e = 0; e < ELEM_COUNT && !found; e++)
+    if (strlen(elem_name((Elem)e)) == n && !strncmp(elem_name((Elem)e), text, n))
+      shape->elem = (Elem)e, found = true;
+  text += n;
+  for (int i = 0; i < SHAPE_SIZES && found; i++) found = next_number(&text, &shape->size[i]);
+  return found && next_number(&text, &shape->flop) && next_number(&text, &shape->bytes) && !*text;
+}

@@ -1,0 +1,33 @@
+/* The shape of a kernel: all that a forecast of its seconds depends on, besides the machine. Tuning
+   records hold it, so that shapes without a record are forecast by the nearest one with a record
+   (kernel_record.h). */
+#ifndef SHARDC_KERNEL_SHAPE_H
+#define SHARDC_KERNEL_SHAPE_H
+#include "ir/ir.h"
+
+typedef enum KernelPart { /* of a kernel's time in a forecast */
+                          PART_PRODUCTS,
+                          PART_ATTENTION,
+                          PART_MEMORY,
+                          PART_LAUNCH,
+                          KERNEL_PARTS
+} KernelPart;
+
+/* Sizes of a product; of attention. */
+enum { SHAPE_BATCH, SHAPE_ROWS, SHAPE_COLUMNS, SHAPE_TERMS, SHAPE_SIZES };
+enum { SHAPE_QUERIES, SHAPE_KEYS, SHAPE_WIDTH }; /* queries: of all heads */
+
+typedef struct KernelShape {
+  KernelPart part;          /* products, attention, or memory */
+  bool grad;                /* attention, backward */
+  Elem elem;                /* of the first operand; of products and attention, as the sizes */
+  double size[SHAPE_SIZES]; /* 1: not used */
+  double flop, bytes;
+} KernelShape;
+
+KernelShape kernel_shape(const Module *m, const Fn *kernel);
+/* f32 1024 2304 ..: all but the family, in m's arena. */
+const char *kernel_shape_text(Arena *arena, const KernelShape *shape);
+/* family: contract, attention, attention_grad. False: it is no such text. */
+bool kernel_shape_read(const char *family, const char *text, KernelShape *shape);
+#endif
