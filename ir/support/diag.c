@@ -112,6 +112,10 @@ void diag_drop(Diag *diag, const char *code) {
 }
 
 void diag_take(Diag *diag, const Diag *from, const char *code) {
+  for (uint32_t i = diag->sources.n; i < from->sources.n; i++) {
+    vec_push(diag->arena, diag->sources, from->sources.at[i]);
+    vec_push(diag->arena, diag->lines, from->lines.at[i]);
+  }
   for (uint32_t i = 0; i < from->reports.n; i++) {
     Report *r = from->reports.at[i];
     if (strncmp(r->code, code, strlen(code)) != 0) continue;

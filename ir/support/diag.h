@@ -60,8 +60,8 @@ void diag_near(Report *r, const char *what,
                const char *near); /* help: a name for the primary place; nothing if NULL */
 
 void diag_drop(Diag *diag, const char *code); /* notes of this code are not shown after all */
-/* Whose codes begin so ("E": the errors), of a Diag that read the same files in the same order; it
-   must live as long. */
+/* Reports whose codes begin so ("E": the errors), of a Diag that read the same files in the same
+   order, or further ones after them; it must live as long. */
 void diag_take(Diag *diag, const Diag *from, const char *code);
 uint32_t diag_errors(const Diag *diag);
 bool diag_full(const Diag *diag);

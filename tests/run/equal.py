@@ -116,6 +116,10 @@ def operands():
                                        (['model.ir', 'ranks.ir'], 0, '')):
             _, err = run(SHARDC, 'equal', *words, cwd=folder, expect=status)
             check(message in err and err.count('shardc:') <= 1, f'{words}: {err}')
+        with open(f'{folder}/wrong.shard', 'w') as f:
+            f.write('use "tiny_zero"\nplan wrong for Tiny { micr 2 }\n')
+        _, err = run(SHARDC, 'equal', 'wrong.shard', '--plan', 'wrong', cwd=folder, expect=1)
+        check('--> wrong.shard:2:23' in err, f'errors have no place: {err}')
 
 
 def compiled():
