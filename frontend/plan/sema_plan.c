@@ -113,9 +113,8 @@ static void read_target(PlanCheck *check, PlaceLine *line, const AstSetting *set
     else if (!strcmp(name, "none")) line->none = true;
     else {
       PlanAxis *axis = need_axis(check, name, value->span);
-      if (axis && axis->placed) {
-        world_error(check->w, "E0606", value->span,
-                    "mesh axis `%s` is written twice in `place` lines", name);
+      if (axis && plan_line_has_axis(line, axis)) {
+        world_error(check->w, "E0606", value->span, "mesh axis `%s` is written twice", name);
         continue;
       }
       if (axis) axis->placed = true, line->target = value->span;
@@ -134,6 +133,7 @@ static void read_rules(PlanCheck *check) {
         read_operand(check, &line, setting->values.at[k].value, false);
     read_target(check, &line, setting);
     check_operands(check, &line);
+    check_shared_axis(check, &line);
     vec_push(check->e->arena, check->rules, line);
   }
 }

@@ -51,6 +51,9 @@ void check_layers(PlanCheck *p, const Placed *placed, int64_t size, int64_t rank
 bool check_searched(PlanCheck *check); /* E0602 */
 /* Help of E0701: ranks that share key/value heads (sema_heads.c). */
 void help_heads(PlanCheck *check, Report *r, const PlaceLine *rule, const Placed *heads);
+bool plan_line_has_axis(const PlaceLine *line, const PlanAxis *axis);
+/* Refuses a line whose axes earlier lines have: E0606 (sema_shared_axis.c). */
+void check_shared_axis(PlanCheck *check, const PlaceLine *line);
 void check_balanced(PlanCheck *check, const PlaceLine *rule);    /* E0602, E0701 (sema_balance.c) */
 void check_activations(PlanCheck *check, const PlaceLine *rule); /* E0602 (sema_balance.c) */
 void check_stages(PlanCheck *p);          /* E0602, W0702, W0706 (sema_stages.c) */

@@ -167,7 +167,17 @@ def rule(r, axis, dims):
 
 def placed(r, axis, size, text):
     dims = [d for d, n in stored(text).items() if n % size == 0] if r.random() < .9 else list(SIZE)
-    return [dealt(rule(r, axis, dims), axis, size, text)] if dims else []
+    return shared(dealt(rule(r, axis, dims), axis, size, text), axis, dims, text) if dims else []
+
+
+def shared(line, axis, dims, text):
+    """Now and then the axis of a line that keeps parameters whole splits parameters of another line as well."""
+    own = random.Random(text + line)               # so that other choices of a seed stay as they are
+    others = [d for d in dims if d not in re.findall(r'\w+', line)]
+    if not others or not line.endswith(('balanced', 'activations')) and ' else ' not in line: return [line]
+    if not re.search('balanced|activations', line) or own.random() < .6: return [line]
+    lines = [line, f'place {own.choice(others)} -> {axis}']
+    return lines if own.random() < .7 else lines[::-1]
 
 
 def dealt(line, axis, size, text):

@@ -1,10 +1,10 @@
 """Routed layers over ranks: python3 experts.py SHARDC [ROWS]
 
-Rows of choices in which nearly every two meet: experts over an axis of their own or that of the samples, capacity or no
-dropped tokens, gates, tensor and pipeline parallelism, ZeRO, micro-batches, recomputation. Each row is compared with
-one rank twice: in exact arithmetic (`equal`), and as processes (`verify`: three steps of SGD, whose updates show a
-gradient that is scaled). Rows of up to four ranks also run under MPI and with NCCL on stand-in GPUs. A combination that
-does not work is refused at a word.
+Rows of choices in which nearly every two meet: experts over an axis of their own, that of the samples or that of the
+positions, capacity or no dropped tokens, gates, tensor and pipeline parallelism, ZeRO, micro-batches, recomputation.
+Each row is compared with one rank twice: in exact arithmetic (`equal`), and as processes (`verify`: three steps of SGD,
+whose updates show a gradient that is scaled). Rows of up to four ranks also run under MPI and with NCCL on stand-in
+GPUs. A combination that does not work is refused at a word.
 """
 import os, random, re, subprocess, sys
 from common import EXAMPLES, check, floats, has_mpi, run, workdir
@@ -66,7 +66,8 @@ GATES = {'softmax': 'p = softmax[Route](s)\n  g = p',
          'sigmoid': 'p = sigmoid(s)\n  c = p * float(top[Route](p, k = {k}))\n  g = 2 * c / sum[Route](c)'}
 PRODUCT = ['dot[Mlp](gelu(dot[Embed](x[Seq = at], w_in)), w_out) * gate',
            'dot[Mlp](gelu(dot[Embed](x[Seq = at], w_in)) * gate, w_out)']
-CHOICES = {'own': [0, 1], 'ep': [2, 4], 'slot': ['Seq', 'Seq / 3', 'Seq / 6'], 'k': [1, 2, 4], 'gates': list(GATES),
+CHOICES = {'fold': ['', '', 'Seq balanced', 'Heads activations'], 'own': [0, 1],
+           'ep': [2, 4], 'slot': ['Seq', 'Seq / 3', 'Seq / 6'], 'k': [1, 2, 4], 'gates': list(GATES),
            'product': [0, 1], 'tensor': [1, 2], 'pipe': [1, 2], 'data': [1, 2], 'zero': [0, 1, 2, 3],
            'micro': [1, 2, 4], 'keep': ['', 'input', 'none'], 'schedule': ['one_f_one_b', 'gpipe', 'zero_bubble']}
 
@@ -74,14 +75,25 @@ CHOICES = {'own': [0, 1], 'ep': [2, 4], 'slot': ['Seq', 'Seq / 3', 'Seq / 6'], '
 def ways(row): return row['ep'] * (row['data'] if row['own'] else 1)
 
 
-def fits(row): return ways(row) * row['tensor'] * row['pipe'] <= 8 and 16 % (ways(row) * row['micro']) == 0
+def folds(row):
+    """Experts may share the axis of positions; the sizes of Heads and Seq allow two ranks."""
+    return not row['fold'] or row['own'] and row['ep'] == 2
+
+
+def fits(row):
+    return folds(row) and ways(row) * row['tensor'] * row['pipe'] <= 8 and 16 % (ways(row) * row['micro']) == 0
 
 
 def text_of(row):
     axis = 'ep' if row['own'] else 'data'
     axes, lines = {axis: row['ep']}, [f'place Experts -> {axis} else Batch']
+    if row['fold']:
+        dim, word = row['fold'].split()
+        lines = [f'place {dim} -> {axis} {word}' + ' else Seq' * (dim == 'Heads'), f'place Experts -> {axis}']
     if row['own'] and row['data'] > 1: axes['data'] = row['data']; lines.append('place Batch -> data')
-    if row['tensor'] > 1: axes['tensor'] = 2; lines.append('place Heads, Mlp -> tensor')
+    if row['tensor'] > 1:
+        axes['tensor'] = 2
+        lines.append(f'place {"Mlp" if "Heads" in row["fold"] else "Heads, Mlp"} -> tensor')
     if row['pipe'] > 1: axes['pipe'] = 2; lines += ['place Layers -> pipe', f'pipeline {row["schedule"]}']
     if row['zero']: lines.append(f'zero {row["zero"]} over ' + ('data' if 'data' in axes else axis))
     if row['keep']: lines.append(f'recompute h.* keep = {row["keep"]}')

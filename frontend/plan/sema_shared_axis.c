@@ -1,0 +1,63 @@
+/* Mesh axes that several `place` lines of a plan name (E0606). Two lines may share an axis if one
+   of them keeps parameters whole (`balanced`, `activations`) and the other does not: the ranks that
+   split positions then split the experts' weights as well. A value answers to the first of the
+   lines whose dims it has (ir/shape/placement_rules.c). `else` serves the values that no line
+   names, so one line alone has it. Other dims of an axis belong in one line, where `else` orders
+   them. Must not: check sizes. */
+#include "sema_plan.h"
+
+bool plan_line_has_axis(const PlaceLine *line, const PlanAxis *axis) {
+  for (uint32_t i = 0; i < line->axes.n; i++)
+    if (line->axes.at[i] == axis) return true;
+  return false;
+}
+
+static bool keeps_params(const PlaceLine *line) { return line->balanced || line->activations; }
+
+static const Placed *otherwise_of(const PlaceLine *line) {
+  for (uint32_t i = 0; i < line->dims.n; i++)
+    if (line->dims.at[i].otherwise) return &line->dims.at[i];
+  return NULL;
+}
+
+static const Placed *same_dim(const PlaceLine *one, const PlaceLine *other) {
+  for (uint32_t i = 0; i < one->dims.n; i++)
+    for (uint32_t k = 0; k < other->dims.n; k++)
+      if (one->dims.at[i].dim == other->dims.at[k].dim) return &one->dims.at[i];
+  return NULL;
+}
+
+static Report *twice(PlanCheck *check, const PlaceLine *line, const PlaceLine *first,
+                     const PlanAxis *axis) {
+  Report *r = world_error(check->w, "E0606", line->target,
+                          "mesh axis `%s` is written twice in `place` lines", axis->name);
+  diag_also(r, first->line->path->span, "the first line");
+  return r;
+}
+
+static bool refused(PlanCheck *check, const PlaceLine *line, const PlaceLine *first,
+                    const PlanAxis *axis) {
+  const Placed *both = same_dim(line, first);
+  if (keeps_params(line) && keeps_params(first))
+    diag_help(twice(check, line, first, axis),
+              "only one of two lines over an axis may keep parameters whole");
+  else if (!keeps_params(line) && !keeps_params(first))
+    diag_help(twice(check, line, first, axis),
+              "one line has all dims of an axis: `place DIM, DIM -> %s`, or `place DIM -> %s else "
+              "DIM` where values have both",
+              axis->name, axis->name);
+  else if (both)
+    diag_help(twice(check, line, first, axis), "`%s` is in both: remove it from one", both->dim);
+  else if (otherwise_of(line) && otherwise_of(first))
+    diag_help(twice(check, line, first, axis), "`else` in one of the lines serves both");
+  else return false;
+  return true;
+}
+
+void check_shared_axis(PlanCheck *check, const PlaceLine *line) {
+  for (uint32_t i = 0; i < check->rules.n; i++)
+    for (uint32_t k = 0; k < line->axes.n; k++)
+      if (plan_line_has_axis(&check->rules.at[i], line->axes.at[k]) &&
+          refused(check, line, &check->rules.at[i], line->axes.at[k]))
+        return;
+}
