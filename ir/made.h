@@ -12,6 +12,7 @@
 #define MADE_GRADIENT "grad.of."   /* outputs: the gradient of a parameter */
 #define MADE_NEXT "next.of."       /* outputs: the next value of a state with a rule */
 #define MADE_COORDINATE "mesh.of." /* scalars: the place of a rank on an axis */
+#define MADE_SETTING "setting.of." /* scalars: a setting that a run may change */
 #define DELAY_FINE "delay.fine"    /* a state: is the waiting gradient to be applied? */
 #define MADE_GROUP "zero.of."      /* flat groups of parameters (pass zero) */
 #define MADE_OWNER "Owner'"        /* their dims: whose piece it is, */

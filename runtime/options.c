@@ -49,11 +49,8 @@ static int find(const char *name, size_t n) {
 static const struct {
   const char *names, *what, *how; /* how: the setting, followed by the value */
 } compiled_in[] = {
-    {" lr learning-rate ", "the learning rate", "--set train.optim.lr="},
     {" warmup warmup-steps warmup-iters ", "the schedule", "--set train.lr.warmup="},
-    {" weight-decay wd ", "weight decay", "--set train.optim.weight_decay="},
     {" optimizer optim ", "the optimizer", "--set train.optim="},
-    {" grad-clip clip max-grad-norm ", "clipping", "--set train.clip="},
     {" batch batch-size bs train-batch-size ", "the batch", "--set train.batch="},
     {" seq seq-len seq-length block-size context-length ", "the sequence", "-D Seq="},
     {" dtype precision ", "the type of computation", "--set plan.precision="},
@@ -82,6 +79,9 @@ static const struct {
      OPT_steps},
     {" train-data dataset input train-file ", OPT_data},
     {" val validation valid-data val-data dev eval-data ", OPT_valid},
+    {" learning-rate ", OPT_lr},
+    {" wd ", OPT_weight_decay},
+    {" grad-clip max-grad-norm ", OPT_clip},
     {" output output-dir out-dir save-dir run-dir checkpoint-dir ", OPT_out},
     {" checkpoint ckpt load restore continue resume-from ", OPT_resume},
     {" model weights pretrained init-from from-pretrained ", OPT_init},

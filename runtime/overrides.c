@@ -71,6 +71,7 @@ static void put(rt_program *program, rt_setting *table, const char *key, const c
 bool rt_override(Run *r, Fault *f) {
   static const char between[] = {RT_BETWEEN, 0};
   const OptionValue *value = &r->o.at[OPT_set];
+  if (!rt_give_rates(r, f)) return false;
   if (!value->given) return true;
   char *text = rt_copy_text(value->text, strlen(value->text)), *rest = NULL;
   rt_program *program = rt_alloc(sizeof *program);
@@ -84,6 +85,10 @@ bool rt_override(Run *r, Fault *f) {
     char *equal = strchr(line, '=');
     if (!equal) return rt_fault(f, 103, "--set takes KEY=VALUE, not `%s`", line);
     *equal = 0;
+    if (r->o.command == 't' && rt_is_rate(r->p, line)) {
+      if (!rt_give_rate(r, line, equal + 1, f)) return false;
+      continue;
+    }
     if (!check(r->p, line, equal + 1, f)) return false;
     put(program, table, line, equal + 1);
   }

@@ -26,6 +26,7 @@ typedef struct Run {
   Progress at;
   double started;    /* rt_now() of the start of main */
   char out[RT_PATH]; /* run directory */
+  char *given;       /* numbers of the optimizer, lines KEY=VALUE (rates.c); NULL: none */
   int lock;          /* file descriptor that holds the run directory */
   int folder;        /* the directory itself, whatever its name is now; -1: none yet */
 } Run;
@@ -58,6 +59,14 @@ const rt_program *rt_choose_program(const rt_program *first,
    of them; the process that starts them ends here, with their status (start_node.c). */
 bool rt_start_node(Run *r, const char *program, Fault *f);
 bool rt_override(Run *r, Fault *f); /* --set (overrides.c) */
+
+/* rates.c: numbers of the optimizer that a run may change */
+bool rt_is_rate(const rt_program *program, const char *key);
+bool rt_give_rate(Run *r, const char *key, const char *value, Fault *f); /* by --set */
+bool rt_give_rates(Run *r, Fault *f); /* by --lr, --weight-decay, --clip */
+/* Those that the resumed run was given stay, unless this one gives others. */
+void rt_keep_rates(Run *r, const char *then);
+void rt_set_rates(Run *r); /* before the first step */
 
 /* nonfinite.c: steps whose loss or gradients are not finite */
 bool rt_guarded(const rt_program *p);     /* such a step changes nothing */

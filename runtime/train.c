@@ -406,7 +406,9 @@ static bool resume(Train *train, Fault *f) {
   if (!seed->given && r->at.step && own.seed != r->at.seed && rt_is_first(r))
     rt_note("train.seed was %lld in the resumed run and stays so: %lld is not used",
             (long long)r->at.seed, (long long)own.seed);
+  rt_keep_rates(r, r->at.given);
   free(r->at.settings), r->at.settings = NULL;
+  free(r->at.given), r->at.given = NULL;
   r->at.data = own.data, memcpy(r->at.optimizer, own.optimizer, sizeof own.optimizer);
   if (seed->given && (uint64_t)seed->count != r->at.seed)
     return rt_fault(f, 104, "--seed %lld, but the resumed run has seed %lld",
@@ -530,6 +532,7 @@ static bool start(Train *train, Fault *f) {
   if (!(resumes ? resume(train, f) : rt_initialise(r, f))) return false;
   if (!there && !rt_hold_folder(r, !resumes, f)) return false;
   if (!open_record(r, f) || !rt_rank_log(r, f)) return false;
+  r->at.given = r->given, rt_set_rates(r);
   train->from = rt_phase_from(r);
   if (!rt_phase_fits(r, train->from, f)) return false;
   bool beside = rt_data_beside(&r->data, &r->device, f);

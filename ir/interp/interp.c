@@ -6,6 +6,7 @@
    loads see the state of its start, wherever they are in the entry. */
 #include "interp_inside.h"
 #include "ir/loop.h"
+#include "ir/plan/module_settings.h"
 #include "ir/support/numbers.h"
 #include "ir/schedule/pipeline_schedule.h"
 #include <math.h>
@@ -334,6 +335,7 @@ Interp *interp_new(Module *m, Arena *arena) {
     in->global[i] = tensor_new(arena, m->globals.at[i]->type);
     int64_t n = type_count(&in->global[i].type);
     for (int64_t k = 0; k < n; k++) in->global[i].at[k] = 0; /* as the bytes of a fresh arena */
+    module_setting_scalar(m, m->globals.at[i], in->global[i].at);
   }
   return in;
 }

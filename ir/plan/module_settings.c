@@ -1,5 +1,6 @@
 /* Settings of a module with their defaults: see module_settings.h. */
 #include "module_settings.h"
+#include "ir/made.h"
 #include "ir/support/num.h"
 #include "layer_range.h"
 #include "optimizers.h"
@@ -56,6 +57,12 @@ double module_amount(const Module *m, const char *key) {
   Str said = module_said(m, key);
   if (!said || !read_amount(said, &v)) read_amount(by_default(m, key), &v);
   return v;
+}
+
+bool module_setting_scalar(const Module *m, const Global *scalar, double *value) {
+  const char *key = scalar->kind == GLOBAL_SCALAR ? made_rest(scalar->name, MADE_SETTING) : NULL;
+  if (key) *value = module_amount(m, key);
+  return key != NULL;
 }
 
 int64_t module_whole(const Module *m, const char *key) { return (int64_t)module_amount(m, key); }

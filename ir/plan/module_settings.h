@@ -13,6 +13,8 @@ Str module_word(const Module *m, const char *key); /* or by default; NULL: neith
 bool module_on(const Module *m, const char *key);
 double module_amount(const Module *m, const char *key); /* 0: neither; knows 20% and 25MiB */
 int64_t module_whole(const Module *m, const char *key);
+/* Is this scalar the value of a setting (MADE_SETTING), and as which number is it compiled? */
+bool module_setting_scalar(const Module *m, const Global *scalar, double *value);
 void module_amounts(const Module *m, const char *key, int n, double *to); /* of a list */
 
 Str plan_precision(const Module *m);

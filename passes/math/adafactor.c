@@ -29,7 +29,7 @@ void update_adafactor_begin(Update *u) {
   ValueId one = schedule_number(schedule, 1), log = ir_unary(u->m, u->f, OP_log, u->count, u->loc);
   ValueId exponent = schedule_binary(schedule, OP_mul, log, schedule_number(schedule, -0.8));
   ValueId root = ir_unary(u->m, u->f, OP_sqrt, u->count, u->loc);
-  ValueId decay = schedule_binary(schedule, OP_mul, u->lr, schedule_number(schedule, u->decay));
+  ValueId decay = schedule_binary(schedule, OP_mul, u->lr, decay_number(u));
   u->fresh = to_f32(u, ir_unary(u->m, u->f, OP_exp, exponent, u->loc));
   u->rate = to_f32(
       u, schedule_binary(schedule, OP_min, u->lr, schedule_binary(schedule, OP_div, one, root)));

@@ -110,7 +110,7 @@ static ValueId matrix_orthogonal(Update *u, const UpdateMatrix *matrix, ValueId 
 
 void update_muon_begin(Update *u) {
   RateSchedule *s = &u->s;
-  ValueId decay = schedule_binary(s, OP_mul, u->lr, schedule_number(s, u->decay));
+  ValueId decay = schedule_binary(s, OP_mul, u->lr, decay_number(u));
   u->rate = to_f32(u, u->lr);
   u->shrink = to_f32(u, schedule_binary(s, OP_sub, schedule_number(s, 1), decay));
 }

@@ -49,9 +49,9 @@ static double largest_norm(const Module *m) { return module_amount(m, "train.cli
 
 /* min(1, clip / (norm + 1e-6)) */
 static void clip(Update *u, ValueId norm) {
-  double limit = largest_norm(u->m);
-  if (limit <= 0) return;
-  ValueId ratio = bin(u, OP_div, num(u, limit), bin(u, OP_add, norm, num(u, 1e-6)));
+  if (largest_norm(u->m) <= 0) return;
+  ValueId limit = to_f32(u, schedule_setting(&u->s, intern(u->m->ctx->names, "train.clip")));
+  ValueId ratio = bin(u, OP_div, limit, bin(u, OP_add, norm, num(u, 1e-6)));
   u->coefficient = bin(u, OP_min, ratio, num(u, 1));
 }
 
@@ -153,7 +153,7 @@ static void read_line(Update *u, int line) {
   Str states = module_said(m, optimizer_key(m, line, "train.optim.states"));
   u->states = ELEM_f32;
   if (states) must(elem_find(states, &u->states), "states of type %s", states);
-  ValueId rate = schedule_number(&u->s, optimizer_rate(m, line));
+  ValueId rate = schedule_setting(&u->s, optimizer_key(m, line, "train.optim.lr"));
   u->lr = schedule_binary(&u->s, OP_mul, rate, u->factor);
 }
 

@@ -15,6 +15,8 @@ ValueId schedule_factor(RateSchedule *schedule); /* f64[]: the factor of the bas
 
 ValueId schedule_number(RateSchedule *schedule, double value);
 ValueId schedule_binary(RateSchedule *schedule, OpCode c, ValueId a, ValueId b);
+/* A number that a run may change (runtime/overrides.c): a scalar named after its setting. */
+ValueId schedule_setting(RateSchedule *schedule, Str key);
 ValueId schedule_power(RateSchedule *schedule, double base, ValueId exponent);
 
 #endif

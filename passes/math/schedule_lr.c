@@ -5,6 +5,7 @@
    factor is (t + 1) / warmup. After the last step, if a run is longer than planned, factors keep
    their last value. */
 #include "optimizer.h"
+#include "ir/made.h"
 #include "ir/plan/module_settings.h"
 #include <math.h>
 #include <stdlib.h>
@@ -18,6 +19,14 @@ ValueId schedule_binary(RateSchedule *schedule, OpCode c, ValueId a, ValueId b) 
   must(value_type(schedule->f, a)->elem == ELEM_f64 && value_type(schedule->f, b)->elem == ELEM_f64,
        "%s of a learning rate is computed in f64", op_name(c));
   return ir_binary(schedule->m, schedule->f, c, a, b, (Loc){0});
+}
+
+ValueId schedule_setting(RateSchedule *schedule, Str key) {
+  Module *m = schedule->m;
+  Str name = name_made(m, MADE_SETTING "%s", key);
+  Global *scalar = module_global(m, name);
+  if (!scalar) scalar = module_add_global(m, GLOBAL_SCALAR, name, type_scalar(ELEM_f64), (Loc){0});
+  return ir_load(m, schedule->f, scalar, (Loc){0});
 }
 
 static ValueId s_un(RateSchedule *schedule, OpCode c, ValueId a) {

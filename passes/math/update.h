@@ -4,6 +4,7 @@
 #define SHARDC_PASSES_UPDATE_H
 #include "loss_scale.h"
 #include "optimizer.h"
+#include "ir/plan/optimizers.h"
 
 typedef struct Update {
   Module *m;
@@ -20,7 +21,7 @@ typedef struct Update {
   ValueId whole;       /* is its own gradient finite, bool[], or NO_VALUE: not needed */
   ValueId count;   /* of this update, from 1, f64[]: steps left out for the scale do not count */
   LossScale scale; /* of the gradients */
-  double betas[2], eps, decay, momentum;
+  double betas[2], eps, decay, momentum; /* decay: as compiled; 0 stays so */
   bool nesterov;
   Elem states; /* of moments, between steps */
   /* AdamW: f32[], made once */
@@ -41,6 +42,12 @@ static inline ValueId num(Update *u, double value) {
 static inline ValueId times(Update *u, ValueId a, double b) { return bin(u, OP_mul, a, num(u, b)); }
 static inline ValueId to_f32(Update *u, ValueId a) {
   return ir_cast(u->m, u->f, a, ELEM_f32, u->loc);
+}
+
+/* Weight decay, f64[]. Compiled as 0, it has no ops that a run could give another value. */
+static inline ValueId decay_number(Update *u) {
+  if (u->decay == 0) return schedule_number(&u->s, 0);
+  return schedule_setting(&u->s, optimizer_key(u->m, u->line, "train.optim.weight_decay"));
 }
 
 /* States begin as zeros, as every byte of a fresh arena is: `init` need not touch them. */

@@ -11,7 +11,7 @@ void update_adamw_begin(Update *u) {
   ValueId b1 = schedule_power(s, u->betas[0], t), b2 = schedule_power(s, u->betas[1], t);
   u->rate = to_f32(u, schedule_binary(s, OP_div, u->lr, schedule_binary(s, OP_sub, one, b1)));
   u->root = to_f32(u, ir_unary(u->m, u->f, OP_sqrt, schedule_binary(s, OP_sub, one, b2), u->loc));
-  ValueId decay = schedule_binary(s, OP_mul, u->lr, schedule_number(s, u->decay));
+  ValueId decay = schedule_binary(s, OP_mul, u->lr, decay_number(u));
   u->shrink = to_f32(u, schedule_binary(s, OP_sub, one, decay));
 }
 
@@ -71,7 +71,8 @@ void update_lamb(Update *u, Global *global, ValueId w, ValueId d) {
   v = bin(u, OP_add, times(u, v, u->betas[1]), bin(u, OP_mul, times(u, d, 1 - u->betas[1]), d));
   ValueId root = bin(u, OP_div, ir_unary(u->m, u->f, OP_sqrt, v, u->loc), u->root);
   ValueId x = bin(u, OP_div, bin(u, OP_div, m, u->fresh), bin(u, OP_add, root, num(u, u->eps)));
-  if (global->decay && u->decay != 0) x = bin(u, OP_add, x, times(u, w, u->decay));
+  if (global->decay && u->decay != 0)
+    x = bin(u, OP_add, x, bin(u, OP_mul, w, to_f32(u, decay_number(u))));
   ValueId rate = global->decay ? bin(u, OP_mul, trust(u, global, w, x), u->rate) : u->rate;
   put(u, gm, m);
   put(u, gv, v);
@@ -81,7 +82,7 @@ void update_lamb(Update *u, Global *global, ValueId w, ValueId d) {
 /* ---- Lion ---- */
 void update_lion_begin(Update *u) {
   RateSchedule *s = &u->s;
-  ValueId decay = schedule_binary(s, OP_mul, u->lr, schedule_number(s, u->decay));
+  ValueId decay = schedule_binary(s, OP_mul, u->lr, decay_number(u));
   u->rate = to_f32(u, u->lr);
   u->shrink = to_f32(u, schedule_binary(s, OP_sub, schedule_number(s, 1), decay));
 }
@@ -135,7 +136,8 @@ void update_schedule_free(Update *u, Global *global, ValueId w, ValueId d) {
   v = bin(u, OP_add, times(u, v, u->betas[1]), bin(u, OP_mul, times(u, d, 1 - u->betas[1]), d));
   ValueId root = bin(u, OP_div, ir_unary(u->m, u->f, OP_sqrt, v, u->loc), u->root);
   d = bin(u, OP_div, d, bin(u, OP_add, root, num(u, u->eps)));
-  if (global->decay && u->decay != 0) d = bin(u, OP_add, d, times(u, w, u->decay));
+  if (global->decay && u->decay != 0)
+    d = bin(u, OP_add, d, bin(u, OP_mul, w, to_f32(u, decay_number(u))));
   z = bin(u, OP_add, z, bin(u, OP_mul, w, u->fresh));
   z = bin(u, OP_sub, z, bin(u, OP_mul, d, u->rate));
   x = bin(u, OP_add, x, bin(u, OP_mul, bin(u, OP_sub, z, x), u->share));
@@ -158,7 +160,8 @@ static ValueId with_momentum(Update *u, Global *g, ValueId d) {
 }
 
 void update_sgd(Update *u, Global *global, ValueId w, ValueId d) {
-  if (global->decay && u->decay != 0) d = bin(u, OP_add, d, times(u, w, u->decay));
+  if (global->decay && u->decay != 0)
+    d = bin(u, OP_add, d, bin(u, OP_mul, w, to_f32(u, decay_number(u))));
   if (u->momentum != 0) d = with_momentum(u, global, d);
   w = bin(u, OP_sub, w, bin(u, OP_mul, d, u->rate));
   put(u, global, w);

@@ -15,7 +15,8 @@ const char *rt_setting_of(const rt_program *program, const char *key) {
   const char *said = rt_setting_said(program, key);
   if (said) return said;
   snprintf(row, sizeof row, "%s%s", strncmp(key, "data.", 5) ? "" : "train.", key);
-  snprintf(line, sizeof line, "%.*s", (int)setting_line_length(row), row);
+  snprintf(line, sizeof line, "%.*s", (int)(setting_line_length(row) + setting_group_length(row)),
+           row);
   const char *choice = rt_setting_said(program, line);
   const char *value = setting_default(row, choice ? choice : "");
   return value && *value ? value : NULL;

@@ -307,6 +307,7 @@ bool rt_checkpoint_state(const char *path, const Device *d, const Progress *prog
   fprintf(file, ",\"data\":\"%016llx\",\"optimizer\":", (unsigned long long)progress->data);
   rt_json_write(file, progress->optimizer);
   write_settings(file, d);
+  if (progress->given) fprintf(file, ",\"given\":"), rt_write_settings(file, progress->given);
   fprintf(file, ","), write_dims(file, program), write_files(file, files, rt_comm_world(d->comm));
   fflush(file);
   fprintf(file, ",\"check\":\"%016llx\"}\n", (unsigned long long)rt_hash_of(text, n));

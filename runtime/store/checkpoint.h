@@ -12,6 +12,7 @@ typedef struct Progress { /* the state of a run: everything that the next step d
   uint64_t data;           /* what is read (rt_data_identity); 0: not known */
   char optimizer[32];
   bool averages;  /* to read: moving averages in place of parameters */
+  char *given;    /* numbers that the run was given, lines KEY=VALUE; NULL: none */
   char *settings; /* of the run that was read (run_settings.h); NULL: not known */
 } Progress;
 

@@ -22,7 +22,7 @@ typedef struct StateFile {
 
 typedef struct State {
   char model[RT_NAME], program[RT_NAME], data[32], optimizer[32], source[32];
-  char *settings;
+  char *settings, *given;
   int64_t schema, step, samples, tokens, seed;
   double loss, valid_loss;
   StateFile *file;
@@ -89,6 +89,7 @@ static void read_member(Json *json, const char *key, State *state, int64_t size)
     rt_json_string(json, state->optimizer, sizeof state->optimizer);
   else if (!strcmp(key, "source")) rt_json_string(json, state->source, sizeof state->source);
   else if (!strcmp(key, "settings") && !state->settings) state->settings = rt_read_settings(json);
+  else if (!strcmp(key, "given") && !state->given) state->given = rt_read_settings(json);
   else if (!strcmp(key, "files") && !state->file) read_files(json, state, size / 16 + 1);
   else rt_json_skip(json);
 }
@@ -118,7 +119,7 @@ static bool read_state(Bytes bytes, State *state, Fault *f) {
 bool rt_state_check(Bytes bytes, Fault *f) {
   State state;
   bool ok = read_state(bytes, &state, f);
-  free(state.file), free(state.settings);
+  free(state.file), free(state.settings), free(state.given);
   return ok;
 }
 
@@ -371,7 +372,7 @@ static bool load(const char *folder, const Device *d, unsigned kinds, Progress *
   if (ok && !of_this_executable(&state, d) && rt_comm_rank(d->comm) == 0)
     tell_other(folder, &state, d);
   free(state.file);
-  if (!ok) return free(state.settings), false;
+  if (!ok) return free(state.settings), free(state.given), false;
   *progress = (Progress){.step = state.step,
                          .samples = state.samples,
                          .tokens = state.tokens,
@@ -379,6 +380,7 @@ static bool load(const char *folder, const Device *d, unsigned kinds, Progress *
                          .loss = state.loss,
                          .valid_loss = state.valid_loss,
                          .settings = state.settings,
+                         .given = state.given,
                          .data = strtoull(state.data, NULL, 16)};
   memcpy(progress->optimizer, state.optimizer, sizeof progress->optimizer);
   return true;
@@ -422,6 +424,6 @@ bool rt_checkpoint_parameters(const char *from, const Device *d, Fault *f) {
   unsigned kinds = 1 << RT_PARAM;
   bool ok = rt_is_checkpoint(from) ? load(from, d, kinds, &of_its_run, f)
                                    : load_newest(from, d, kinds, &of_its_run, f);
-  if (ok) free(of_its_run.settings);
+  if (ok) free(of_its_run.settings), free(of_its_run.given);
   return ok;
 }

@@ -28,8 +28,7 @@ char *rt_run_settings(const rt_program *p) {
   return text;
 }
 
-/* The next line, cut at its `=`; false: that was all. */
-static bool next_line(char **at, char **key, char **value) {
+bool rt_next_setting(char **at, char **key, char **value) {
   char *line = strsep(at, "\n");
   if (!line || !*line) return false;
   *key = line, *value = strchr(line, '=');
@@ -41,7 +40,7 @@ static bool next_line(char **at, char **key, char **value) {
 void rt_write_settings(FILE *file, const char *lines) {
   char *copy = rt_copy_text(lines, strlen(lines)), *at = copy, *key, *value;
   fputc('{', file);
-  for (bool more = false; next_line(&at, &key, &value); more = true) {
+  for (bool more = false; rt_next_setting(&at, &key, &value); more = true) {
     if (more) fputc(',', file);
     rt_json_write(file, key), fputc(':', file), rt_json_write(file, value);
   }
@@ -61,8 +60,7 @@ char *rt_read_settings(Json *json) {
   return text;
 }
 
-/* The value of a key, up to the end of its line; NULL: there is none. */
-static const char *find(const char *lines, const char *key, size_t *n) {
+const char *rt_find_setting(const char *lines, const char *key, size_t *n) {
   size_t k = strlen(key);
   for (const char *at = lines; *at; at += strcspn(at, "\n"), at += *at == '\n')
     if (!strncmp(at, key, k) && at[k] == '=') return *n = strcspn(at + k + 1, "\n"), at + k + 1;
@@ -73,9 +71,9 @@ static const char *find(const char *lines, const char *key, size_t *n) {
 static int tell(const char *a, const char *b, bool back) {
   char *copy = rt_copy_text(a, strlen(a)), *at = copy, *key, *value;
   int told = 0;
-  while (next_line(&at, &key, &value)) {
+  while (rt_next_setting(&at, &key, &value)) {
     size_t n = 0;
-    const char *other = find(b, key, &n);
+    const char *other = rt_find_setting(b, key, &n);
     if (other && (back || (strlen(value) == n && !strncmp(value, other, n)))) continue;
     told++;
     if (back) rt_note("%s was %s in the resumed run, it is not set now", key, value);

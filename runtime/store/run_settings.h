@@ -11,5 +11,9 @@ void rt_write_settings(FILE *file, const char *lines); /* as a JSON object */
 char *rt_read_settings(Json *json);                    /* of such an object, in new memory */
 /* Names on stderr each setting that was another in the run `then`; how many. */
 int rt_tell_settings(const char *then, const char *now);
+/* The value of a key, up to the end of its line; NULL: there is none. */
+const char *rt_find_setting(const char *lines, const char *key, size_t *n);
+/* The next line, cut at its `=`; false: that was all. */
+bool rt_next_setting(char **at, char **key, char **value);
 uint64_t rt_source_hash(const rt_program *p); /* of the model files */
 #endif

@@ -100,7 +100,7 @@ static void set_inputs(const Runner *r) {
   for (uint32_t i = 0; i < m->globals.n; i++) {
     const Global *g = m->globals.at[i];
     bool given = g->kind == GLOBAL_INPUT || g->kind == GLOBAL_SCALAR;
-    if (!given || made_is_coordinate(g)) continue;
+    if (!given || made_is_coordinate(g) || made_rest(g->name, MADE_SETTING)) continue;
     int64_t n = whole_count(m, g);
     double *x = ARENA_ARRAY(m->arena, double, n);
     for (int64_t k = 0; k < n; k++) x[k] = g->kind == GLOBAL_SCALAR ? 3 : made_up(g, k, m);

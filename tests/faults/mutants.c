@@ -17,6 +17,7 @@
 #include "frontend/lower.h"
 #include "ir/bytes.h"
 #include "ir/interp/interp.h"
+#include "ir/plan/module_settings.h"
 #include "made_up.h"
 #include "mutants.h"
 #include "passes/pass.h"
@@ -434,7 +435,7 @@ static Interp *filled(Module *m, const struct Run *r) {
     double scale = scaled ? r->scale : 1;
     for (int64_t k = 0; k < n; k++) x[k] = scale * made_up(g, k, m);
     for (int64_t k = 0; is_second_moment(g) && k < n; k += 5) x[k] = 0; /* never had a gradient */
-    if (g->kind == GLOBAL_SCALAR) x[0] = r->step;
+    if (g->kind == GLOBAL_SCALAR && !module_setting_scalar(m, g, x)) x[0] = r->step;
     if (!strcmp(g->name, "delay.fine"))
       x[0] = r->step != 4; /* nothing waits for the first late one */
     if (r->sick > 0 && g == first) x[0] = r->sick;

@@ -27,7 +27,7 @@ def case_refused():
     refused('two are for 4 ranks', 'slurm', 'm.shard', '--plan', 'four,four')
     refused('gives `--resume` by itself', 'slurm', 'm.shard', '--plan', 'four', '--', '--resume')
     refused('a script is for `train`', 'slurm', 'm.shard', '--plan', 'four', '--', 'eval')
-    refused('the learning rate is compiled in', 'slurm', 'm.shard', '--plan', 'four', '--', '--lr', '1')
+    refused('the optimizer is compiled in', 'slurm', 'm.shard', '--plan', 'four', '--', '--optim', 'sgd')
     refused('no plan named `fuor`', 'slurm', 'm.shard', '--plan', 'fuor', expect=1)
     for text in '0', '-1', 'x', '', '1025', '99999999999999999999':
         refused('wants a number', 'slurm', 'm.shard', f'--nproc-per-node={text}')

@@ -168,10 +168,9 @@ def case_width():
 
 def case_habits():
     """An option of another trainer gets a message that names the equivalent setting or option."""
-    for a, says in (('--lr', '1e-3'), '--set train.optim.lr=1e-3,'), (('--batch-size=64',), '--set train.batch=64,'), \
-            (('--learning_rate', '1'), 'train.optim.lr=1,'), \
-                   (('--weight-decay', '--quiet'),
-                    '--set train.optim.weight_decay=VALUE,'), (('--dat', 'x'), 'did you mean --data?'), \
+    for a, says in (('--optim', 'sgd'), '--set train.optim=sgd,'), (('--batch-size=64',), '--set train.batch=64,'), \
+            (('--learning_rate', '1'), 'did you mean --lr?'), \
+                   (('--optimizer', '--quiet'), '--set train.optim=VALUE,'), (('--dat', 'x'), 'did you mean --data?'), \
                    (('--max-steps=3',), 'did you mean --steps?'), \
                    (('--zzz',), '--help lists all options'):
         check('R0102' in train(*a, expect=2, says=says), f'{a}')
