@@ -96,6 +96,8 @@ static void say_rate(Sheet *sheet, const Planned *planned) {
 /* guess for sm_80 (A100 SXM 40 GB), error about 30 %: products, memory, launches
    published rates in place of missing lines: link intra = 300 GB/s */
 static void say_source(Sheet *sheet, const Planned *planned) {
+  static const char *const words[] = {"TFLOP/s", "GB/s", "us"};
+  static const double scale[] = {1e-12, 1e-9, 1e6};
   const Forecast *forecast = &planned->forecast;
   sheet_put(sheet, "{arch}{reached}", as_text(forecast->arch->name), as_text(forecast->measured));
   sheet_list(sheet, "sources");
@@ -115,8 +117,8 @@ static void say_source(Sheet *sheet, const Planned *planned) {
     const PublishedRate *rate = &forecast->rate[i];
     sheet_say(sheet, "[published]{} {line} = {} {}{!value}",
               as_text(i ? "," : "  published rates in place of missing lines:"),
-              as_text(rate->words), as_rounded(rate->value * (rate->flop ? 1e-12 : 1e-9)),
-              as_text(rate->flop ? "TFLOP/s" : "GB/s"), as_exact(rate->value));
+              as_text(rate->words), as_rounded(rate->value * scale[rate->unit]),
+              as_text(words[rate->unit]), as_exact(rate->value));
   }
   if (forecast->published) sheet_say(sheet, "\n");
 }

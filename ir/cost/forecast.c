@@ -11,9 +11,9 @@
 
 /* `said`, or what the arch publishes: `all` for `ranks` of them. */
 static double take(Forecast *forecast, double said, const char *words, double all, double ranks,
-                   bool flop) {
+                   RateUnit unit) {
   if (said > 0 || all <= 0) return said;
-  forecast->rate[forecast->published++] = (PublishedRate){words, all, flop};
+  forecast->rate[forecast->published++] = (PublishedRate){words, all, unit};
   return all / ranks;
 }
 
@@ -26,27 +26,30 @@ static const Arch *arch_of(const Module *m, const Machine *machine) {
   return target && (!arch || !strcmp(arch->words, target->words)) ? target : arch;
 }
 
-static bool moves(Module *const *programs, uint32_t n, const Fn *entry) {
-  for (uint32_t i = 0; i < n; i++) {
-    const Fn *own = module_fn(programs[i], intern(programs[i]->ctx->names, entry->name));
-    if (own && entry_moves(own).calls > 0) return true;
-  }
+static bool crosses(const Module *m, const Machine *machine) {
+  for (int i = 0; i < (int)m->mesh.n; i++)
+    if (axis_crosses(m, machine, i)) return true;
   return false;
 }
 
-static void take_rates(Forecast *forecast, const Module *m, bool copies) {
+static void take_rates(Forecast *forecast, const Module *m) {
   Machine *machine = &forecast->machine;
   const Arch *arch = forecast->arch;
   double cores = machine->gpus ? 1 : (double)m->target.workers,
          ranks = machine->gpus ? 1 : (double)machine->in_node;
   const char *type = arena_printf(m->arena, "node %s", plan_precision(m));
   double peak = cores * arch_peak(arch, plan_precision(m));
-  machine->flops = take(forecast, machine->flops, type, peak, ranks, true);
-  machine->hbm = take(forecast, machine->hbm, "node hbm", cores * arch->hbm, ranks, false);
-  if (!machine->gpus) return;
-  if (mesh_ranks(m) > 1)
-    machine->intra = take(forecast, machine->intra, "link intra", arch->intra, 1, false);
-  if (copies) machine->pcie = take(forecast, machine->pcie, "host pcie", arch->pcie, 1, false);
+  machine->flops = take(forecast, machine->flops, type, peak, ranks, RATE_FLOP);
+  machine->hbm = take(forecast, machine->hbm, "node hbm", cores * arch->hbm, ranks, RATE_BYTES);
+  if (machine->gpus && mesh_ranks(m) > 1)
+    machine->intra = take(forecast, machine->intra, "link intra", arch->intra, 1, RATE_BYTES);
+  if (machine->gpus) /* inputs, snapshots, data that the plan offloads */
+    machine->pcie = take(forecast, machine->pcie, "host pcie", arch->pcie, 1, RATE_BYTES);
+  if (machine->gpus && machine->copy <= 0)
+    forecast->rate[forecast->published++] = (PublishedRate){"host latency", 0, RATE_SECONDS};
+  if (crosses(m, machine))
+    machine->latency =
+        take(forecast, machine->latency, "link latency", arch->hop_between, 1, RATE_SECONDS);
 }
 
 /* The part of `all`, which the machine has, that the line `reached` gives by this key; else
@@ -93,7 +96,6 @@ static void reach(Machine *machine, Arch *arch) {
   machine->between *= arch->intra_share;
   if (arch->on_switch > 1) machine->pcie /= (double)min_i64(machine->in_node, arch->on_switch);
   machine->pcie *= arch->pcie_share, machine->dram *= arch->dram_share;
-  if (machine->latency <= 0) machine->latency = arch->hop_between;
 }
 
 /* The line that no arch can replace; NULL: none is missing. */
@@ -113,7 +115,7 @@ Forecast plan_forecast(Module *const *programs, uint32_t n, const Fn *entry) {
   if (!entry || !machine_arch(m)) return forecast;
   forecast.machine = plan_machine(m), forecast.arch = arch_of(m, &forecast.machine);
   if (!forecast.arch) return forecast;
-  take_rates(&forecast, m, moves(programs, n, entry));
+  take_rates(&forecast, m);
   forecast.lacks = missing(m, &forecast);
   if (forecast.lacks) return forecast;
   reach(&forecast.machine, shares_of(&forecast, m));

@@ -4,12 +4,14 @@
 #define SHARDC_FORECAST_H
 #include "step.h"
 
+typedef enum RateUnit { RATE_FLOP, RATE_BYTES, RATE_SECONDS } RateUnit;
+
 typedef struct PublishedRate { /* which the machine block does not give */
   const char *words;           /* node f16 */
-  double value;                /* per second */
-  bool flop;                   /* operations; else bytes */
+  double value;                /* operations or bytes per second; seconds */
+  RateUnit unit;
 } PublishedRate;
-enum { MOST_PUBLISHED = 5 };
+enum { MOST_PUBLISHED = 6 };
 
 /* By which a rate of a forecast is known. */
 typedef enum RateSource {

@@ -5,8 +5,8 @@ launches or a link, given by the line `reached`, halves that part and no other; 
 the block has none; a rate that no arch has leaves no forecast, and its line is named; rates above their peaks are
 refused at the word.
 """
-import json, os, shutil, subprocess, sys
-from common import EXAMPLES, check, workdir
+import json, os, re, shutil, subprocess, sys
+from common import EXAMPLES, check, run, workdir
 
 SHARDC, folder = os.path.abspath(sys.argv[1]), workdir()
 MODEL = '''use "gpt2"
@@ -70,7 +70,8 @@ try:
         check(f['seconds_per_step'] > j.get('seconds_per_step', 0), f'{name}: faster than the bound')
         check(abs(f['run']['seconds'] / f['seconds_per_step'] - 100) < 0.1, f'{name}: {f["run"]}')
         check(abs(f['tokens_per_second'] * f['seconds_per_step'] / (64 * 128) - 1) < 1e-2, f'{name}: {f}')
-        check(f['published'] == ([dict(line='host pcie', value=64e9)] if name == 'host' else []), f['published'])
+        check(f['published'] == [dict(line='host pcie', value=64e9), dict(line='host latency', value=0)],
+              str(f['published']))
         check((s['bubble'] > 0) == (name in ('pipe', 'stages')), f'{name}: bubble {s["bubble"]}')
     # inputs are hidden by the step until their copy takes longer; snapshots are always waited for
     for pcie in '10GB/s', '0.1MB/s':
@@ -96,12 +97,31 @@ try:
     for name in 'zero 2', 'host':
         said, _, status = plan(name, node='', json_=False)
         check('published rates in place of missing lines: node bf16 = 989 TFLOP/s, node hbm = 3350 GB/s' in said
-              and ('host pcie = 64 GB/s\n' in said) == (name == 'host') and not status, said)
+              and 'host pcie = 64 GB/s, host latency = 0 us\n' in said and not status, said)
     said = plan('zero 2', link='', json_=False)[0]
     check('\nno forecast: the machine block gives no `link inter`\n' in said and '\nforecast' not in said, said)
     check(plan('zero 2', link='')[0]['forecast'] == dict(lacks='link inter'), 'lacks')
     said = plan('zero 2', node='hbm = 900GB/s', arch='sm_70', json_=False)[0]
     check('no forecast: the machine block gives no `node bf16`' in said, said)          # a V100 has no such products
+    # every word of the block, left out: the forecast stays, or `plan` names the word and what it took, or that it has none
+    node, host, link = ALL + ' disk = 2GB/s', 'dram = 100GB/s pcie = 20GB/s latency = 2us', INTER + ' intra = 200GB/s'
+    whole = MODEL.replace('dram = 100GB/s', '%s').replace('intra = 200GB/s %s', '%s')
+    published = {'node bf16': 989.4e12, 'node hbm': 3.35e12, 'link intra': 450e9, 'host pcie': 64e9, 'host latency': 0,
+                 'link latency': 15e-6}
+    used = {'tensor': set(published) | {'link inter'}, 'host': set(published) | {'link inter', 'host dram'}}
+    for name, words in used.items():
+        def without(line, word=''):
+            texts = [re.sub(rf'\b{word} = \S+ ?', '', text) if at == line and word else text
+                     for at, text in zip(('node', 'host', 'link'), (node, host, link))]
+            open(f'{folder}/m.shard', 'w').write(whole % ('sm_90', *texts, *PLANS[name]))
+            return json.loads(run(SHARDC, 'plan', 'm.shard', '--json', cwd=folder)[0])['forecast']
+        full = without('')
+        for line, text in ('node', node), ('host', host), ('link', link):
+            for word in re.findall(r'(\w+) =', text):
+                f, both = without(line, word), f'{line} {word}'
+                want = full if both not in used[name] else dict(lacks=both) if both not in published else \
+                    f | dict(published=[dict(line=both, value=published[both])])
+                check(f == want, f'{name} without `{both}`: {f}, not {want}')
     # --target: another set of kernels for the machine, or programs that it cannot run
     one, other, alien = (plan('zero 2', target=t)[0].get('forecast') for t in ('sm_90', 'sm_90a', 'x86_64_v3'))
     check(other['arch'] == 'sm_90a' and other['seconds']['products'] < one['seconds']['products'], f'{one} {other}')
