@@ -103,13 +103,13 @@ try:
     check(plan('zero 2', link='')[0]['forecast'] == dict(lacks='link inter'), 'lacks')
     said = plan('zero 2', node='hbm = 900GB/s', arch='sm_70', json_=False)[0]
     check('no forecast: the machine block gives no `node bf16`' in said, said)          # a V100 has no such products
-    # every word of the block, left out: the forecast stays, or `plan` names the word and what it took, or that it has none
+    # each word of the block left out: the forecast stays, or `plan` names the word and the value it took, or no value
     node, host, link = ALL + ' disk = 2GB/s', 'dram = 100GB/s pcie = 20GB/s latency = 2us', INTER + ' intra = 200GB/s'
     whole = MODEL.replace('dram = 100GB/s', '%s').replace('intra = 200GB/s %s', '%s')
     published = {'node bf16': 989.4e12, 'node hbm': 3.35e12, 'link intra': 450e9, 'host pcie': 64e9, 'host latency': 0,
                  'link latency': 15e-6}
     used = {'tensor': set(published) | {'link inter'}, 'host': set(published) | {'link inter', 'host dram'}}
-    for name, words in used.items():
+    for name in used:
         def without(line, word=''):
             texts = [re.sub(rf'\b{word} = \S+ ?', '', text) if at == line and word else text
                      for at, text in zip(('node', 'host', 'link'), (node, host, link))]

@@ -52,7 +52,8 @@ near(two['seconds']['products'], 3 * one['seconds']['products'], 'products')
 check(one['seconds']['attention'] == two['seconds']['attention'], f'{one} {two}')
 check(sources(one)['record'] == ({'products', 'attention'}, 0.05), str(one['sources']))
 check(sources(one)['machine'] == ({'memory', 'launches'}, 0.1), str(one['sources']))
-check(sources(plain) == {'machine': ({'memory', 'launches'}, 0.1), 'guess': ({'products', 'attention'}, 0.5)}, str(plain))
+check(sources(plain) == {'machine': ({'memory', 'launches'}, 0.1), 'guess': ({'products', 'attention'}, 0.5)},
+      str(plain))
 check(0.05 < one['error'] < 0.1 < plain['error'] < 0.5, f'{one["error"]}, {plain["error"]}')
 said = plan('p', '--no-verify', rows=timed(1000))[0]
 check('\n  tuning records, error about 5 %: products, attention\n' in said, said)
