@@ -175,6 +175,8 @@ static void put_collective(HostWriter *writer, const Fn *f, const Op *o, int sen
              (long long)flights_at_once(writer->m, f, o));
   if (op_is_p2p(o->code) && attr_int(&o->attrs, ATTR_reverse, 0)) host_put(writer, ", .back = 1");
   if (op_is_p2p(o->code) && attr_int(&o->attrs, ATTR_cyclic, 0)) host_put(writer, ", .cyclic = 1");
+  if (o->code == OP_rotate)
+    host_put(writer, ", .by = %lld", (long long)attr_int(&o->attrs, ATTR_by, 0));
   if (sends >= 0) host_put(writer, ", .sends = sends_%d", sends);
   host_put(writer, "},\n");
 }

@@ -35,6 +35,7 @@ static void write_target(Build *build, const Sizes *sizes, PlaceRule *rule,
     if (!strcmp(name, "else")) otherwise = true;
     else if (!otherwise && !strcmp(name, "balanced")) rule->pieces = BALANCED_PIECES;
     else if (!otherwise && !strcmp(name, "activations")) rule->activations = true;
+    else if (!otherwise && !strcmp(name, "ring")) rule->ring = true;
     else if (otherwise) write_operand(build, sizes, rule, value, true);
     else if (strcmp(name, "none")) vec_push(build->m->arena, rule->axes, name);
   }

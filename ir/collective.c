@@ -17,7 +17,7 @@ const Collective *op_collective(OpCode c) {
 bool collective_between(AxisState from, AxisState to, OpCode *c) {
   for (*c = 0; *c < OP_COUNT; (*c)++)
     if (op_family(*c) == FAMILY_COLLECTIVE && facts[*c].way != SEND_NEXT &&
-        facts[*c].from == from && facts[*c].to == to)
+        facts[*c].way != SEND_SHIFT && facts[*c].from == from && facts[*c].to == to)
       return true;
   return false;
 }

@@ -5,7 +5,7 @@
 
 /* A value over the axis of a collective. */
 typedef enum AxisState { AXIS_WHOLE, AXIS_CUT, AXIS_PARTIAL } AxisState;
-typedef enum SendWay { SEND_NONE, SEND_RING, SEND_EACH, SEND_NEXT } SendWay;
+typedef enum SendWay { SEND_NONE, SEND_RING, SEND_EACH, SEND_SHIFT, SEND_NEXT } SendWay;
 
 typedef struct Collective {
   const char *kind, *words, *library; /* NULL: it sends nothing */
@@ -28,6 +28,14 @@ static inline bool collective_adds(OpCode c) { return op_collective(c)->from == 
 /* Involves all ranks of the axis at once, in messages. */
 static inline bool collective_meets(OpCode c) {
   SendWay way = op_collective(c)->way;
-  return way == SEND_RING || way == SEND_EACH;
+  return way == SEND_RING || way == SEND_EACH || way == SEND_SHIFT;
+}
+/* The share of the elements counted by papers that each of n ranks sends. */
+static inline double collective_share(OpCode c, double n) {
+  return op_collective(c)->way == SEND_SHIFT ? 1 : (n - 1) / n;
+}
+/* Messages one after the other, the longest way. */
+static inline double collective_hops(OpCode c, double n) {
+  return op_collective(c)->way == SEND_SHIFT ? 1 : op_collective(c)->passes * (n - 1);
 }
 #endif

@@ -257,13 +257,14 @@ typedef struct MeshAxis {
 /* A `place` line: dims, or tensors by path, over mesh axes, the first axis cutting coarsest;
    tensors with none of `dims` answer with `otherwise`. Without axes: the tensors stay whole.
    With `pieces` a rank has that many pieces of each dim of `dims`, not one block (placement.h);
-   with `activations` parameters with such a dim, and their states, stay whole over these axes. */
+   with `activations` parameters with such a dim, and their states, stay whole over these axes;
+   with `ring` attention passes its keys and values from rank to rank (passes/place/ring.c). */
 typedef VEC(Str) StrList;
 
 typedef struct PlaceRule {
   StrList dims, otherwise, paths, axes;
   int64_t pieces; /* even; 0: one block */
-  bool activations;
+  bool activations, ring;
   Loc loc;
 } PlaceRule;
 

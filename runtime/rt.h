@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { RT_ABI_VERSION = 19, RT_MAX_RANK = 8, RT_MAX_PHASES = 4, RT_MAX_AXES = 8 };
+enum { RT_ABI_VERSION = 20, RT_MAX_RANK = 8, RT_MAX_PHASES = 4, RT_MAX_AXES = 8 };
 
 typedef struct rt_ctx rt_ctx;
 
@@ -94,7 +94,8 @@ typedef struct rt_axis {
 
 /* A broadcast is from coordinate 0. Send and receive are from neighbour to neighbour, from
    coordinate 0 up, or down with `back`: a send leaves what was sent on the last, 0 on the others; a
-   receive gets what the one before sends, on the first its own. */
+   receive gets what the one before sends, on the first its own. A rotation gets what the rank `by`
+   places before sends, round the axis. */
 typedef enum rt_collective_kind {
 #define COLLECTIVE(name, kind, words, from, to, passes, way, library) RT_##kind,
 #define RUNTIME_COLLECTIVE COLLECTIVE
@@ -158,6 +159,7 @@ typedef struct rt_collective {
   int64_t times, flights;
   int back;   /* RT_SEND, RT_RECEIVE: towards coordinate 0 */
   int cyclic; /* the last and the first rank are also neighbours */
+  int by;     /* RT_ROTATE: coordinates from the sender to the receiver, round the axis */
   /* RT_SEND from memory of a GPU: when it goes, by stage from rt_program.stage_first on. NULL: at
      once. */
   const rt_sends *const *sends;

@@ -1,7 +1,7 @@
-/* The words `balanced` and `activations` of a `place` line: the dims that the former (Dealt of
-   placement.h) may cut in pieces, and their sizes; the lines in which the latter (PlaceRule of
-   ir.h) changes something. Must not: judge whether `balanced` makes ranks equal; `plan` shows
-   their work. */
+/* The words `balanced`, `activations` and `ring` of a `place` line: the dims that the first (Dealt
+   of placement.h) may cut in pieces, and their sizes; the lines in which the second (PlaceRule of
+   ir.h) changes something; the dims that the third may name. Must not: judge whether `balanced`
+   makes ranks equal; `plan` shows their work. */
 #include "sema_plan.h"
 #include "ir/support/num.h"
 #include <string.h>
@@ -70,4 +70,25 @@ void check_activations(PlanCheck *check, const PlaceLine *rule) {
                           "`activations` keeps parameters whole that the line would split");
   diag_label(r, "%s", why ? why : "no parameter has a dim of this line");
   diag_edit(r, rule->activations->span, "%s", "");
+}
+
+/* ---- ring ---- */
+
+/* Keys follow the dim of the queries over one axis; whether some attention does, pass `collect`
+   knows. */
+void check_ring(PlanCheck *check, const PlaceLine *rule) {
+  const char *why = NULL;
+  if (!rule->ring) return;
+  if (rule->axes.n != 1) why = "over one axis";
+  for (uint32_t i = 0; i < rule->dims.n && !why; i++) {
+    const Placed *placed = &rule->dims.at[i];
+    if (placed->otherwise) continue;
+    if (!strcmp(placed->dim, "Batch")) why = "samples attend to themselves alone";
+    else if (plan_is_stack_dim(check, placed->dim)) why = "layers have stages";
+  }
+  if (!why) return;
+  Report *r = world_error(check->w, "E0602", rule->ring->span,
+                          "`ring` passes keys and values of attention from rank to rank");
+  diag_label(r, "%s", why);
+  diag_edit(r, rule->ring->span, "%s", "");
 }

@@ -109,6 +109,7 @@ static void read_target(PlanCheck *check, PlaceLine *line, const AstSetting *set
     if (!strcmp(name, "else")) otherwise = true;
     else if (!otherwise && !strcmp(name, "balanced")) line->balanced = value;
     else if (!otherwise && !strcmp(name, "activations")) line->activations = value;
+    else if (!otherwise && !strcmp(name, "ring")) line->ring = value;
     else if (otherwise) read_operand(check, line, value, true);
     else if (!strcmp(name, "none")) line->none = true;
     else {
@@ -523,6 +524,7 @@ void check_plan(Eval *e, const Choice *choice, const AstItem *plan) {
   for (uint32_t i = 0; i < check.rules.n; i++) {
     check_balanced(&check, &check.rules.at[i]);
     check_activations(&check, &check.rules.at[i]);
+    check_ring(&check, &check.rules.at[i]);
   }
   check_batch(&check);
   check_messages(&check);

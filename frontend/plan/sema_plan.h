@@ -27,6 +27,7 @@ typedef struct PlaceLine { /* one `place` line */
   bool none;                   /* -> none: these tensors stay whole */
   const AstValue *balanced;    /* the word; NULL: ranks have one block of each dim */
   const AstValue *activations; /* the word; NULL: parameters are split as well */
+  const AstValue *ring;        /* the word; NULL: attention gathers keys and values */
 } PlaceLine;
 
 typedef struct PlanCheck {
@@ -56,6 +57,7 @@ bool plan_line_has_axis(const PlaceLine *line, const PlanAxis *axis);
 void check_shared_axis(PlanCheck *check, const PlaceLine *line);
 void check_balanced(PlanCheck *check, const PlaceLine *rule);    /* E0602, E0701 (sema_balance.c) */
 void check_activations(PlanCheck *check, const PlaceLine *rule); /* E0602 (sema_balance.c) */
+void check_ring(PlanCheck *check, const PlaceLine *rule);        /* E0602 (sema_balance.c) */
 void check_stages(PlanCheck *p);          /* E0602, W0702, W0706 (sema_stages.c) */
 void check_machine(PlanCheck *check);     /* E0201, E0708, N0701 */
 void check_flights(PlanCheck *check);     /* E0602, N0702 (sema_flight.c) */

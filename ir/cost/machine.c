@@ -108,7 +108,7 @@ double axis_rate(const Module *m, const Machine *machine, int axis) {
 }
 
 static double hops_of(OpCode kind, double n) {
-  return op_is_p2p(kind) ? 1 : op_collective(kind)->passes * (n - 1);
+  return op_is_p2p(kind) ? 1 : collective_hops(kind, n);
 }
 
 /* A ring of n ranks sends (n - 1) / n of the bytes that papers count. */
@@ -118,7 +118,8 @@ LinkTime link_time(const Module *m, const Machine *machine, int axis, OpCode kin
   if (machine->reach) return message_time(m, machine, axis, kind, calls, bytes);
   double n = (double)m->mesh.at[axis].size, rate = axis_rate(m, machine, axis);
   double late = axis_crosses(m, machine, axis) ? calls * hops_of(kind, n) * machine->latency : 0;
-  return rate > 0 ? (LinkTime){bytes * (n - 1) / n / rate + late, late} : (LinkTime){0};
+  return rate > 0 ? (LinkTime){bytes * collective_share(kind, n) / rate + late, late}
+                  : (LinkTime){0};
 }
 
 double machine_waits(const Machine *machine, double own, double waited) {

@@ -34,7 +34,7 @@ static double to_each(const Fn *f, const Op *o, double ranks) {
   double bytes = message_traffic(f, o) * elem_bytes(value_type(f, o->out)->elem);
   return op_collective(o->code)->way == SEND_EACH ? bytes / ranks
          : op_is_p2p(o->code)                     ? bytes
-                                                  : bytes * (ranks - 1) / ranks;
+                                                  : bytes * collective_share(o->code, ranks);
 }
 
 static void add_rows(const Module *m, const Fn *f, double times, NodeRows *rows) {

@@ -90,8 +90,18 @@ static Tensor sent_here(const RankExchange *exchange, const Tensor *peer) {
   return piece;
 }
 
+/* The coordinate whose operand a rotation gets. */
+static int64_t rotated_from(const Op *o, int64_t mine, int64_t ways) {
+  return ((mine - attr_int(&o->attrs, ATTR_by, 0)) % ways + ways) % ways;
+}
+
 static void exchange_blocks(const RankExchange *exchange, Tensor *out) {
   const Op *op = exchange->run->op;
+  if (op->code == OP_rotate) {
+    const Tensor *got = exchange->peer[rotated_from(op, exchange->mine, exchange->ways)];
+    memcpy(out->at, got->at, sizeof *out->at * (size_t)type_count(&out->type));
+    return;
+  }
   Str joined = collective_joins(op);
   bool adds = collective_adds(op->code), field = run_in_field(exchange->run, out->type.elem);
   for (int64_t k = 0; k < exchange->ways; k++) {
@@ -230,6 +240,11 @@ void run_collective(InterpRun *run) {
 static void move_blocks(const Op *o, bool field, const Message *message, const double *const *peer,
                         int64_t mine, double *to) {
   bool joins = collective_joins(o), cuts = collective_cuts(o), adds = collective_adds(o->code);
+  if (o->code == OP_rotate) {
+    memcpy(to, peer[rotated_from(o, mine, message->ways)],
+           sizeof *to * (size_t)(message->count * message->times));
+    return;
+  }
   for (int64_t n = 0; n < message->times * message->ways * message->count; n++) {
     int64_t j = n % message->count, k = n / message->count % message->ways,
             t = n / message->count / message->ways;

@@ -43,7 +43,8 @@ static AxisSet declared(const Module *m, const Global *g) {
 static AxisSet collected(const Module *m, const Op *o, AxisSet in) {
   int axis = mesh_find(m, attr_str(&o->attrs, ATTR_axis, ""));
   AxisSet own = axis < 0 ? 0 : (AxisSet)(1u << axis);
-  bool joins = collective_meets(o->code) && op_collective(o->code)->to == AXIS_WHOLE;
+  bool joins = collective_meets(o->code) && op_collective(o->code)->way != SEND_SHIFT &&
+               op_collective(o->code)->to == AXIS_WHOLE;
   return joins ? in & (AxisSet)~own : in | own;
 }
 

@@ -34,6 +34,10 @@ typedef struct Dealt {
 } Dealt;
 Dealt dim_dealt(const Module *m, Str dim);
 
+/* The axis over which attention passes keys along that dim from rank to rank (`place D -> axis
+   ring`); -1: none. */
+int dim_ring(const Module *m, Str dim);
+
 bool placement_equal(const Placement *a, const Placement *b);
 bool placement_is_whole(const Placement *p);                          /* on every axis */
 int64_t placement_ways(const Module *m, const Placement *p, Str dim); /* number of blocks of dim */
@@ -62,6 +66,7 @@ typedef struct ShardIndex {
   Str *in;      /* by operand: its dim, NULL where it does not have the index */
   Str *out;     /* by result: its dim, NULL where the index is gone */
   Str lost;     /* state of results without it: PARTIAL_SUM, PARTIAL_MAX */
+  int ring;     /* only this axis cuts it, and pass `localize` writes a ring; -1: any may */
   int64_t size; /* blocks must divide this */
 } ShardIndex;
 

@@ -48,6 +48,14 @@ Dealt dim_dealt(const Module *m, Str dim) {
   return (Dealt){-1, 0};
 }
 
+int dim_ring(const Module *m, Str dim) {
+  const Type t = type_of(ELEM_i32, 1, &(Axis){dim, 1});
+  for (uint32_t i = 0; i < m->rules.n; i++)
+    for (uint32_t k = 0; m->rules.at[i].ring && k < m->rules.at[i].dims.n; k++)
+      if (answers(m, &t, m->rules.at[i].dims.at[k])) return mesh_find(m, m->rules.at[i].axes.at[0]);
+  return -1;
+}
+
 static Placement place(const Module *m, const Type *t, bool weight, RuleMiss *miss) {
   Placement placement = {0};
   int axes[MAX_MESH], n = mesh_order(m, axes);

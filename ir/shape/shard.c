@@ -26,7 +26,7 @@ static const Type *out_type(const Builder *builder, uint32_t i) {
 static bool has(const Type *t, Str dim) { return type_find(t, dim) >= 0; }
 
 static ShardIndex *add(Builder *builder, int64_t size) {
-  ShardIndex shard_index = {.lost = PARTIAL_SUM, .size = size};
+  ShardIndex shard_index = {.lost = PARTIAL_SUM, .ring = -1, .size = size};
   shard_index.in = ARENA_ARRAY(builder->m->arena, Str, builder->o->nin + 1);
   shard_index.out = ARENA_ARRAY(builder->m->arena, Str, builder->o->nout + 1);
   vec_push(builder->m->arena, builder->list, shard_index);
@@ -182,9 +182,20 @@ static void of_scatter(Builder *builder) {
     add(builder, type_size(out_type(builder, 0), group->to[0]))->out[0] = group->to[0];
 }
 
+/* With `ring` keys and values stay cut, as their queries are. */
+static void add_ring(Builder *builder) {
+  Str query = builder->o->group[0].from[0], key = builder->o->group[0].to[0];
+  int axis = dim_ring(builder->m, key);
+  if (axis < 0 || dim_ring(builder->m, query) != axis) return;
+  ShardIndex *index = add_named(builder, query, type_size(in_type(builder, 0), query));
+  index->ring = axis, index->in[1] = index->in[2] = key;
+  if (builder->o->code == OP_attention_grad) index->out[1] = index->out[2] = key;
+}
+
 /* Rows of queries, and the dims common to all rows: heads, samples. Keys and values do not have
    some of these dims (groups of heads, queries), which makes their gradients partial. */
 static void of_attention(Builder *builder) {
+  add_ring(builder);
   add_all(builder, in_type(builder, 0), builder->o->group[1].from, 1);
 }
 

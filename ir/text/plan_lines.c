@@ -110,6 +110,7 @@ void read_rule(Parser *p) {
       vec_push(p->m->arena, rule.axes, read_axis(p));
     } while (lex_take(p, ','));
   read_pieces(p, &rule);
+  rule.ring = lex_keyword(p, "ring");
   rule.activations = lex_keyword(p, "activations");
   if (lex_keyword(p, "else")) do
       vec_push(p->m->arena, rule.otherwise, lex_word(p, "a dim"));

@@ -336,6 +336,7 @@ static void put_rule(IrPrinter *printer, const PlaceRule *rule) {
   put(printer, " -> %s", rule->axes.n ? "" : "none");
   put_names(printer, (int)rule->axes.n, rule->axes.at);
   if (rule->pieces) put(printer, " balanced %lld", (long long)rule->pieces);
+  if (rule->ring) put(printer, " ring");
   if (rule->activations) put(printer, " activations");
   if (rule->otherwise.n) put(printer, " else ");
   put_names(printer, (int)rule->otherwise.n, rule->otherwise.at);

@@ -104,7 +104,7 @@ static bool known_change(const Op *op, AxisChange change) {
   bool most = !strcmp(attr_str(&op->attrs, ATTR_reduce, ""), "max");
   Str from = facts->from != AXIS_PARTIAL ? collective_joins(op) : most ? PARTIAL_MAX : PARTIAL_SUM;
   Str to = facts->to == AXIS_PARTIAL ? PARTIAL_SUM : collective_cuts(op);
-  return !op_is_p2p(op->code) && change.from == from && change.to == to;
+  return !op_is_p2p(op->code) && op->code != OP_rotate && change.from == from && change.to == to;
 }
 
 /* ---- below `localize`: what the runtime is told to do ---- */
@@ -123,6 +123,9 @@ static void check_sending(Verifier *verifier, const Op *op, int axis) {
   if (collective_adds(op->code) &&
       elem_class(value_type(verifier->fn, op->in[0])->elem) != CLASS_FLOAT)
     report(verifier, op, "[mesh-c3] %s adds up floats", op_name(op->code));
+  int64_t by = attr_int(&op->attrs, ATTR_by, 0);
+  if (op->code == OP_rotate && (by < 1 || by >= size))
+    report(verifier, op, "[mesh-c6] by = %lld over %lld ranks", (long long)by, (long long)size);
   if (op_collective(op->code)->way == SEND_NONE)
     report(verifier, op, "[mesh-c4] %s sends nothing and has no place below `localize`",
            op_name(op->code));

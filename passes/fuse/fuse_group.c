@@ -356,6 +356,7 @@ static void visit_point(Fuse *fuse, const Op *op) {
   else if (row != UINT32_MAX) settle(fuse, v, row);
   else if (sum != UINT32_MAX) settle(fuse, v, sum);
   else if (after && admits(fuse, after - 1, v)) settle(fuse, v, after - 1);
+  if (op->code == OP_copy) fuse_store(fuse, v); /* at its place */
 }
 
 static void visit_view(Fuse *fuse, const Op *op) {

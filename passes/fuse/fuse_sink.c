@@ -4,7 +4,8 @@
    A gradient that is added to another one later (an embedding that is also the output layer) then
    is one kernel with the sum in its epilogue, and until then the smaller operands are kept in
    memory instead of its large result. Element-wise ops move as well, to just before the op that
-   needs them. Results of a body are made where they are: their memory is the caller's anyway.
+   needs them, but copies stay. Results of a body are made where they are: their memory is the
+   caller's anyway.
    Scatters move after the op that makes their addend: they start from it, in its buffer, and write
    only the rows that they take.
 
@@ -47,6 +48,7 @@ static bool scatters(const Fn *fn, ValueId value) {
 
 static bool sinks(const Fn *fn, const Op *op) {
   if (op->code == OP_scatter) return is_added(fn, op->out);
+  if (op->code == OP_copy) return false;
   if (op_family(op->code) != FAMILY_CONTRACT) return op_flags(op->code) & POINT;
   return fuse_bytes(fn, op->out) >= fuse_bytes(fn, op->in[0]) + fuse_bytes(fn, op->in[1]) &&
          !leaves(fn, op->out);

@@ -12,7 +12,8 @@
    start, starts before the last loop that precedes it, or with the function: an earlier start
    would only need memory for longer. A sum in place starts after the last access to its operand:
    that costs no memory. An all-to-all starts after the op that makes its operand and holds a
-   buffer for longer, while the operands of other messages are made.
+   buffer for longer, while the operands of other messages are made. Rotations, the rounds of a
+   ring, do the same without that setting.
 
    The pass runs after `schedule`: order is final, and views come right before their first reader,
    so the wait belongs before the first reader of a result. The kernels are not touched, so no bit
@@ -198,7 +199,7 @@ static OpId ready_at(const PrefetchPass *pass, OpId id) {
     while (id && !touches(pass, &pass->f->ops.at[id - 1], class) && !lets_go(pass, id, class)) id--;
     return id;
   }
-  if (o->code == OP_all_to_all) {
+  if (o->code == OP_all_to_all || o->code == OP_rotate) {
     while (id && !writes(pass, &pass->f->ops.at[id - 1], class) && !arrives(pass, id, class)) id--;
     return id;
   }
@@ -237,9 +238,10 @@ static Plan plan_for(const PrefetchPass *pass, OpId id) {
   if (can_drain(pass, id)) return plan.rounds = 1, plan;
   if (pass->ahead > 0 && can_fetch(pass, o)) return plan.rounds = -pass->ahead, plan;
   plan.from = ready_at(pass, id);
-  plan.flies = pass->overlap && hides(pass, id, plan.from, plan.to);
+  bool overlap = pass->overlap || o->code == OP_rotate;
+  plan.flies = overlap && hides(pass, id, plan.from, plan.to);
   if (!plan.flies && asked_ahead(pass) && can_fetch(pass, o)) plan.why = "hides nothing";
-  else if (!plan.flies && pass->overlap) plan.why = "needed at once";
+  else if (!plan.flies && overlap) plan.why = "needed at once";
   return plan;
 }
 

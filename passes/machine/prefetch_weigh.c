@@ -147,10 +147,17 @@ static Weighing weighing_of(Module *m) {
   return weighing;
 }
 
+static bool has_rotations(const Module *m) {
+  EACH_FN (m, f)
+    EACH_OP (f, o)
+      if (o->code == OP_rotate) return true;
+  return false;
+}
+
 void pass_prefetch(Module *m) {
   Ahead asked = flights_ahead(m);
   bool overlap = plan_overlaps(m);
-  if (asked.layers <= 0 && asked.bytes <= 0 && !overlap) return;
+  if (asked.layers <= 0 && asked.bytes <= 0 && !overlap && !has_rotations(m)) return;
   Weighing weighing = weighing_of(m);
   if (machine_is_known(m, &weighing.machine)) weigh(&weighing);
   else apply_all(&weighing);

@@ -15,6 +15,7 @@
    time with at least one axis less). Without a mesh the pass does nothing. */
 #include "ir/plan/module_settings.h"
 #include "collect.h"
+#include "localize.h"
 #include <string.h>
 
 static Str completed_to(const CollectSite *site, ValueId old, int axis,
@@ -54,6 +55,8 @@ static void collect_op(CollectSite *site, const Op *o) {
   if (!choose_way(site, o, &way)) return;
   ValueId first = site_emit(site, o, way.in);
   for (uint32_t i = 0; i < o->nout; i++) site_define(site, o->out + i, first + i, &way.out[i]);
+  int ring = op_family(o->code) == FAMILY_ATTENTION ? ring_axis(site->m, o, &way.in[1]) : -1;
+  if (ring >= 0) site->c->ring[ring] = true;
 }
 
 static Placement global_placement(const Collect *collect, const Global *global) {
@@ -317,10 +320,25 @@ static void visit(CollectSite *site) {
 }
 
 static Fn *collect_entry(Collect *collect, const Fn *f) {
+  collect->deals = entry_deals(f);
   CollectSite site = site_new(collect, f);
   uses_of_entry(collect->m, f, &site.u);
   visit(&site);
   return site.to;
+}
+
+/* A line `ring` that no attention follows. */
+static void check_rings(Collect *collect) {
+  for (uint32_t i = 0; i < collect->m->rules.n; i++) {
+    const PlaceRule *rule = &collect->m->rules.at[i];
+    int axis = rule->ring ? mesh_find(collect->m, rule->axes.at[0]) : -1;
+    if (axis < 0 || collect->ring[axis] || collect->m->mesh.at[axis].size == 1) continue;
+    collect->failed = true;
+    Report *r = diag_at(collect->m->ctx->diag, "E0602", span_of(collect->m, rule->loc),
+                        "no attention passes keys round `%s`", rule->axes.at[0]);
+    diag_fact(r, "`ring` needs attention whose queries and keys this line splits over the axis");
+    diag_help(r, "leave out `ring`");
+  }
 }
 
 void pass_collect(Module *m) {
@@ -334,6 +352,7 @@ void pass_collect(Module *m) {
     for (uint32_t i = 0; i < n && !collect.failed; i++)
       if (m->fns.at[i]->kind == FN_ENTRY) entry[i] = collect_entry(&collect, m->fns.at[i]);
   } while (collect.again && !collect.failed);
+  if (!collect.failed) check_rings(&collect);
   if (collect.failed) return;
   for (uint32_t i = 0; i < m->globals.n; i++) {
     Global *global = m->globals.at[i];

@@ -31,8 +31,10 @@ typedef struct Collect {
   Module *m;
   int axis[MAX_MESH], n; /* mesh axes in the order of the rules */
   VEC(Demand) demands;
-  bool again;  /* there is a new demand: walk again */
-  bool failed; /* a diagnostic was given */
+  bool again;          /* there is a new demand: walk again */
+  bool deals;          /* the entry trains or evaluates: attention may pass keys round a ring */
+  bool ring[MAX_MESH]; /* some attention passes keys round that axis */
+  bool failed;         /* a diagnostic was given */
 } Collect;
 
 typedef struct Uses { /* of the values of one function; arrays by ValueId */

@@ -181,11 +181,16 @@ static bool all_floats(const Chooser *chooser) {
   return true;
 }
 
+/* `logits` gathers keys, as sampling continues a text. */
+static bool is_open(const Chooser *chooser, const ShardIndex *index) {
+  return index->ring < 0 || (index->ring == chooser->axis && chooser->s->c->deals);
+}
+
 static void consider_indexes(Chooser *chooser) {
   ShardIndex *list;
   uint32_t n = shard_indexes(chooser->s->m, chooser->s->f, chooser->o, &list);
   for (uint32_t k = 0; k < n; k++) {
-    if (!is_near(chooser, &list[k])) continue;
+    if (!is_near(chooser, &list[k]) || !is_open(chooser, &list[k])) continue;
     CollectChoice choice = {.in = list[k].in,
                             .out = ARENA_ARRAY(chooser->s->m->arena, Str, chooser->o->nout + 1)};
     bool lost = false;

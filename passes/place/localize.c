@@ -24,45 +24,8 @@
 #include "ir/shape/placement.h"
 #include "ir/plan/stage_class.h"
 #include "ir/schedule/pipeline_schedule.h"
-#include "place.h"
+#include "localize.h"
 #include <string.h>
-
-typedef struct Done { /* bodies, written once */
-  const Fn *from;
-  bool deals;
-  Fn *to;
-} Done;
-
-typedef struct Localize {
-  Module *m;
-  VEC(Done) done;
-  Global *scalar[MAX_MESH];
-} Localize;
-
-typedef struct Local { /* one function */
-  Localize *l;
-  Module *m;
-  Rebuild r;
-  ValueId coordinate[MAX_MESH];
-  bool deals; /* pieces of balanced dims */
-  Loc loc;
-} Local;
-
-static const Placement *placed(const Local *local, ValueId v) {
-  return &local->r.from->values.at[v].placed;
-}
-
-static Type local_type(const Local *local, ValueId v) {
-  return placement_local(local->m, value_type(local->r.from, v), placed(local, v));
-}
-
-static ValueId bin(Local *local, OpCode c, ValueId a, ValueId b) {
-  return ir_binary(local->m, local->r.to, c, a, b, local->loc);
-}
-
-static ValueId num(Local *local, Elem e, int64_t n) {
-  return ir_const(local->m, local->r.to, e, (double)n, local->loc);
-}
 
 /* Number of the rank's block of dim, i32[]; NO_VALUE if dim is not cut. */
 static ValueId block(Local *local, const Placement *placement, Str dim) {
@@ -185,7 +148,7 @@ static ValueId positions(Local *local, const Placement *placement, Str dim, int6
   return bin(local, OP_add, i, at);
 }
 
-static ValueId own_positions(Local *local, const Placement *placement, Str dim, int64_t size) {
+ValueId local_positions(Local *local, const Placement *placement, Str dim, int64_t size) {
   if (is_cut_in_pieces(local, placement, dim)) { /* its axis cuts coarsest */
     Placement others = *placement;
     others.on[dim_dealt(local->m, dim).axis] = NULL;
@@ -215,7 +178,7 @@ static void copy_with(Local *local, const Op *o, uint32_t operand, ValueId v) {
 static void local_iota(Local *local, const Op *o) {
   Str dim = o->group[0].from[0];
   Type t = local_type(local, o->out);
-  local->r.map[o->out] = own_positions(local, placed(local, o->out), dim, type_size(&t, dim));
+  local->r.map[o->out] = local_positions(local, placed(local, o->out), dim, type_size(&t, dim));
 }
 
 /* Dims that are dealt have no first element: their numbers are made for all ranks, and taken. */
@@ -297,7 +260,7 @@ static void local_rand(Local *local, const Op *o) {
     local->r.to->values.at[v].type.axis[type_find(&t, dealt[i])].size =
         type_size(value_type(local->r.from, o->out), dealt[i]);
   for (int i = 0; i < n; i++) {
-    ValueId at = own_positions(local, placed(local, o->out), dealt[i], type_size(&t, dealt[i]));
+    ValueId at = local_positions(local, placed(local, o->out), dealt[i], type_size(&t, dealt[i]));
     local->r.map[o->out] =
         ir_gather(local->m, local->r.to, local->r.map[o->out], at, dealt[i], local->loc);
   }
@@ -311,7 +274,7 @@ static void local_rope(Local *local, const Op *o) {
     return;
   }
   ValueId in[] = {local->r.map[o->in[0]],
-                  own_positions(local, placed(local, o->out), dim, type_size(&t, dim))};
+                  local_positions(local, placed(local, o->out), dim, type_size(&t, dim))};
   Op *made = rebuild_op(&local->r, o);
   made->nin = 2, made->in = ARENA_ARRAY(local->m->arena, ValueId, 2);
   made->in[0] = in[0], made->in[1] = in[1];
@@ -353,7 +316,7 @@ static void local_part(Local *local, const Op *o) {
   only.on[axis_of(local, o)] = dim;
   ValueId at =
       is_cut_in_pieces(local, &only, dim)
-          ? own_positions(local, &only, dim, size)
+          ? local_positions(local, &only, dim, size)
           : positions(local, &only, dim, size, dealt_part(local, placed(local, o->out), dim, size));
   local->r.map[o->out] =
       ir_gather(local->m, local->r.to, local->r.map[o->in[0]], at, dim, local->loc);
@@ -520,6 +483,12 @@ static void local_op(Local *local, const Op *o) {
   case OP_keep_first: local_keep(local, o); return;
   case OP_loop: local_loop(local, o); return;
   default: break;
+  }
+  int ring =
+      op_family(o->code) == FAMILY_ATTENTION ? ring_axis(local->m, o, placed(local, o->in[1])) : -1;
+  if (ring >= 0) {
+    local_ring(local, o, ring);
+    return;
   }
   if (op_family(o->code) == FAMILY_COLLECTIVE) local_collective(local, o);
   else copy_op(local, o);

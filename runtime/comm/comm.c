@@ -14,11 +14,11 @@
 #include <unistd.h>
 
 enum { WHOLE, CUT, PARTIAL };
-enum { RING, EACH, NEXT };
+enum { RING, EACH, SHIFT, NEXT };
 
 const CollectiveFacts rt_collective_facts[RT_COLLECTIVES] = {
 #define COLLECTIVE(name, kind, words, from, to, passes, way, library)                              \
-  [RT_##kind] = {words, (to) == CUT, (from) == CUT, passes, (way) == NEXT},
+  [RT_##kind] = {words, (to) == CUT, (from) == CUT, passes, (way) == NEXT, (way) == SHIFT},
 #define RUNTIME_COLLECTIVE COLLECTIVE
 #include "ir/collectives.def"
 };
@@ -27,6 +27,14 @@ int rt_hop_peer(const rt_collective *collective, const RankGroup *group) {
   int at = group->me + (!collective->back == (collective->kind == RT_SEND) ? 1 : -1);
   if (collective->cyclic) return (at + group->n) % group->n;
   return at < group->n ? at : -1;
+}
+
+int rt_rotate_to(const rt_collective *collective, const RankGroup *group) {
+  return (group->me + collective->by) % group->n;
+}
+
+int rt_rotate_from(const rt_collective *collective, const RankGroup *group) {
+  return (group->me + group->n - collective->by % group->n) % group->n;
 }
 
 double rt_comm_elements(const rt_collective *collective, int n) {
@@ -471,7 +479,8 @@ static void print_processor(const Comm *c) {
   double sent = 0, seconds = rt_flight_processor(c->flight);
   for (int i = 0; i < program->ncollectives; i++) {
     double n = (double)c->group[program->collectives[i].axis].n;
-    sent += c->count[i].bytes * (n - 1) / n;
+    bool shifts = rt_collective_facts[program->collectives[i].kind].shifts;
+    sent += c->count[i].bytes * (shifts ? 1 : (n - 1) / n);
   }
   fprintf(stderr, "the thread that communicates took %.3f s of a processor: %.0f MB/s\n", seconds,
           seconds > 0 ? 1e-6 * sent / seconds : 0);

@@ -137,12 +137,17 @@ typedef struct CollectiveFacts { /* of a kind: ir/collectives.def */
   bool gives, takes;             /* the buffer that is sent, received, has a block of each rank */
   int passes;                    /* of the value that is whole: what each rank sends, as counted */
   bool hop;                      /* from neighbour to neighbour */
+  bool shifts;                   /* one message to a rank, and one from a rank */
 } CollectiveFacts;
 extern const CollectiveFacts rt_collective_facts[RT_COLLECTIVES];
 
 static inline bool rt_is_hop(rt_collective_kind kind) { return rt_collective_facts[kind].hop; }
 /* The rank of the group on the other side of a send or receive; -1: this is the end of the line. */
 int rt_hop_peer(const rt_collective *collective, const RankGroup *group);
+
+/* For a rotation, the ranks of the group that this one sends to and receives from. */
+int rt_rotate_to(const rt_collective *collective, const RankGroup *group);
+int rt_rotate_from(const rt_collective *collective, const RankGroup *group);
 
 /* Elements that each rank sends, as papers count. */
 double rt_comm_elements(const rt_collective *collective, int n);

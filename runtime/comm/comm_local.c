@@ -229,6 +229,18 @@ static void local_all_gather(LocalCall *call) {
   }
 }
 
+static void local_rotate(LocalCall *call) {
+  int64_t step = CHUNK / call->size, count = call->what->count;
+  int from = rt_rotate_from(call->what, call->g);
+  for (int64_t at = 0; at < count; at += step) {
+    size_t bytes = (size_t)(min_i64(step, count - at) * call->size);
+    memcpy(fill(call)->slot, call->send + at * call->size, bytes);
+    meet(call);
+    memcpy(call->receive + at * call->size, lane_of(call, from)->slot, bytes);
+    leave_round(call);
+  }
+}
+
 static void local_broadcast(LocalCall *call) {
   int64_t step = CHUNK / call->size, count = call->what->count;
   bool root = call->g->me == 0;

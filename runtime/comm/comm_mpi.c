@@ -327,6 +327,12 @@ static void mpi_all_to_all(MpiCall *call, const char *send, char *receive, int64
   unpack(call, receive, at, m);
 }
 
+static void mpi_rotate(MpiCall *call, const char *send, char *receive, int64_t at, int64_t m) {
+  send_to(call, rt_rotate_to(call->what, call->g), send + at * call->size, m);
+  receive_from(call, rt_rotate_from(call->what, call->g), receive + at * call->size, m);
+  await_started(call);
+}
+
 static void mpi_broadcast(MpiCall *call, const char *send, char *receive, int64_t at, int64_t m) {
   MPI_Request request;
   char *data = receive + at * call->size;

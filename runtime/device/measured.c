@@ -77,7 +77,8 @@ static double axis_rate(const Trace *trace, const Comm *c, int axis) {
     const CommCount *now = &c->count[i], *before = &trace->sent[i];
     double calls = (double)(now->calls - before->calls), more = now->bytes - before->bytes;
     if (row->axis != axis || rt_is_hop(row->kind) || calls <= 0 || more < calls * LONG) continue;
-    bytes += more * (n - 1) / n, seconds += now->seconds - before->seconds;
+    bytes += more * (rt_collective_facts[row->kind].shifts ? 1 : (n - 1) / n),
+        seconds += now->seconds - before->seconds;
   }
   return seconds > 0 ? bytes / seconds : 0;
 }

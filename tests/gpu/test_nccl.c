@@ -21,7 +21,7 @@ enum {
   RUNS = 4,
   COUNT = 24,
   ROOM = 40000,
-  KINDS = 7,
+  KINDS = 8,
   TABLE = 64,
   FAILING = 2,
   STALL = 3 * KINDS + 1 /* the second row over the second axis */
@@ -44,7 +44,8 @@ static int make_table(const rt_axis *mesh, int naxes) {
   for (int axis = 0; axis < naxes; axis++)
     for (int e = 0; e < 3; e++)
       for (int kind = 0; kind < KINDS; kind++) {
-        bool whole = kind == RT_ALL_REDUCE || kind == RT_BROADCAST || kind >= RT_SEND;
+        bool whole =
+            kind == RT_ALL_REDUCE || kind == RT_ROTATE || kind == RT_BROADCAST || kind >= RT_SEND;
         int64_t count = whole && e == 0 ? ROOM / mesh[axis].size : COUNT;
         bool sends = kind == RT_REDUCE_SCATTER || kind == RT_ALL_TO_ALL,
              takes = kind == RT_ALL_GATHER || kind == RT_ALL_TO_ALL;
@@ -58,6 +59,7 @@ static int make_table(const rt_axis *mesh, int naxes) {
                                      .send_row = e == 1 && sends ? count / 4 : count,
                                      .receive_row = e == 1 && takes ? count / 8 : count,
                                      .back = e == 1,
+                                     .by = 1 + e % ((int)mesh[axis].size - 1),
                                      .sends = kind == RT_SEND && e < 2 ? together : NULL,
                                      .piece = e == 2 || kind != RT_ALL_TO_ALL ? 0 : 7};
       }
@@ -251,8 +253,8 @@ static void a_gpu_does_not_come(void **state) {
   (void)state;
   setenv("SHARDC_LATE", "2", 1);
   end_of(STALLS, 1, "error[R0902]: rank 2 (",
-         "did not come to reduce-scatter #23 of a test over tensor; it is still at work in "
-         "all-reduce #22 of a test over tensor");
+         "did not come to reduce-scatter #26 of a test over tensor; it is still at work in "
+         "all-reduce #25 of a test over tensor");
 }
 
 static void nccl_fails(void **state) {

@@ -90,6 +90,7 @@ static const Broken modules[] = {
      "localize\nmesh x = 2\nbody @b(%0 : i32[A:4]) {\n%1 = all_reduce %0 {axis = \"x\", ranks = "
      "2} : i32[A:4]\n}\n"},
     {"mesh-c4", "E1109", SENDING("part[A]", "axis = \"x\", ranks = 2", "A:2")},
+    {"mesh-c6", "E1109", SENDING("rotate", "by = 2, axis = \"x\", ranks = 2", "A:4")},
     {"mesh-c5", "E1109",
      "localize\nmesh x = 2, y = 2\nparam @w : f32[A/x:4]\noutput @o : f32[]\nscalar @mesh.of.x : "
      "i32[]\nentry @e {\n%0 = load @w : f32[A:4]\n%1 = sum[A] %0 : f32[]\n%2 = all_reduce %1 {axis "

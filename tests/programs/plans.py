@@ -185,7 +185,9 @@ def dealt(line, axis, size, text):
     first, sizes = re.match(r'place (.*?) ->', line).group(1).split(', '), stored(text)
     own = random.Random(line + text)               # so that other choices of a seed stay as they are
     fits = all(sizes.get(d, 1) % (2 * size) == 0 and d != 'Batch' and f'[{d}] of' not in text for d in first)
-    if fits and own.random() < .5: return line.replace(f'-> {axis}', f'-> {axis} balanced')
+    ring = ' ring' if 'B' in first and 'K like B' in text and 'attention[B -> K' in text and own.random() < .6 else ''
+    if fits and own.random() < .5: return line.replace(f'-> {axis}', f'-> {axis} balanced{ring}')
+    if ring: return line.replace(f'-> {axis}', f'-> {axis}{ring}')
     held = re.findall(r'^  param \w+ \[(.*?)\]', text, re.M)
     held = any(d in dims.split(', ') for d in first for dims in held) and not any(f'[{d}] of' in text for d in first)
     return line.replace(f'-> {axis}', f'-> {axis} activations') if held and own.random() < .3 else line

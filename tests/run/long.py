@@ -1,9 +1,9 @@
 """Plans that split sequences, in exact arithmetic: python3 long.py SHARDC [ROWS]
 
-Rows of choices in which every two meet: how attention gets its keys (gathered, balanced, heads exchanged for positions
-by all-to-all, both over two axes, fewer key/value heads than ranks), layouts of its weights, zero over the axes of the
-sequence and of samples, stages, recomputation, micro-batches, rules, 16 bits. `equal` shows that every plan computes
-the model; parameters, gradients and states are all in shards (no W0703 but of learned positions); and where heads are
+Rows of choices in which every two meet: how attention gets its keys (gathered, balanced, round a ring, heads
+exchanged for positions by all-to-all, both over two axes, fewer key/value heads than ranks), layouts of its weights,
+zero over the axes of the sequence and of samples, stages, recomputation, micro-batches, rules, 16 bits. `equal` shows
+that every plan computes the model; parameters, gradients and states are all in shards (no W0703 but of learned positions); and where heads are
 exchanged, the bytes of the all-to-alls are the products of sizes, and nothing of attention is gathered.
 """
 import itertools, json, os, random, re, sys, tempfile
@@ -59,6 +59,8 @@ plan p for M {{
 '''
 # The axes of the sequence with their sizes, and the lines of each way.
 WAYS = {'gather': ({'cp': 4}, ['place Seq -> cp']), 'balanced': ({'cp': 4}, ['place Seq -> cp balanced']),
+        'ring': ({'cp': 4}, ['place Seq -> cp ring']), 'balanced ring': ({'cp': 4}, ['place Seq -> cp balanced ring']),
+        'both ring': ({'a2a': 2, 'cp': 2}, ['place Kv -> a2a activations else Seq', 'place Seq -> cp balanced ring']),
         'exchange': ({'cp': 2}, ['place Kv -> cp activations else Seq']),
         'both': ({'a2a': 2, 'cp': 2}, ['place Kv -> a2a activations else Seq', 'place Seq -> cp']),
         'both balanced': ({'a2a': 2, 'cp': 2}, ['place Kv -> a2a activations else Seq',
@@ -97,7 +99,7 @@ def text(row):
 
 
 def sent(out):
-    return {(a, c): int(n) for a, c, n in re.findall(r'over (\w+) +(\w+) +(\d+)', out)}
+    return {(a, c): int(n) for a, c, n in re.findall(r'over (\w+) +(\w+) +(\d+) +[\d.]+ \w*B', out)}
 
 
 def exact_bytes(folder):
@@ -112,6 +114,18 @@ def exact_bytes(folder):
         want = 2 * 8 * 16 * (5 * 16 + 4 * keys) // n       # layers, samples, positions; a rank sends its share
         right = sent(out)['cp', 'all_to_all'] == want and 'W0703' not in err
         check(right, f'{weights} {precision}: {want}\n{out}{err}')
+
+
+def ring_bytes(folder):
+    """Three blocks of keys and values forward, backward, and of gradients; a window of one block needs one round."""
+    row = {'data': 1, 'zero': 3, 'rest': '', 'recompute': 'all', 'micro': 4, 'optim': 'adamw lr = 0.1', 'clip': '',
+           'more': '', 'weights': 'separate', 'precision': 'bf16'}
+    for way, mask, rounds in (('ring', 'causal', 3), ('balanced ring', 'causal', 3), ('ring', 'causal & sliding(4)', 1),
+                              ('ring', 'blocks(2) & window(3)', 2)):
+        open(f'{folder}/m.shard', 'w').write(text({**row, 'way': way, 'mask': mask}))
+        out, _ = run(SHARDC, 'plan', 'm.shard', '--plan', 'p', cwd=folder)
+        want = 2 * 8 * 4 * rounds * 3 * 2 * 8              # layers, samples, positions of a rank; keys and values
+        check(sent(out)['cp', 'rotate'] == want, f'{way} {mask}: {want}\n{out}')
 
 
 def many_pieces(folder):
@@ -147,10 +161,11 @@ def even(folder):
 
 
 def main():
-    rows, left = greedy(CHOICES, random.Random(4), int(sys.argv[2]) if len(sys.argv) > 2 else 40, fits, 100)
+    rows, left = greedy(CHOICES, random.Random(4), int(sys.argv[2]) if len(sys.argv) > 2 else 56, fits, 100)
     check(len(left) == 4 or len(sys.argv) > 2, f'pairs that meet in no row, other than the four that cannot: {left}')
     with tempfile.TemporaryDirectory() as folder:
         exact_bytes(folder)
+        ring_bytes(folder)
         many_pieces(folder)
         even(folder)
         for row in rows:

@@ -109,8 +109,9 @@ static void make_case(Case *c, uint64_t seed, int mesh) {
     rt_collective *r = &c->row[i];
     snprintf(what[i], sizeof what[i], "value %d", i);
     *r = (rt_collective){.what = what[i], .source = "x.shard:1", .count = some_count(&seed)};
-    r->kind = (rt_collective_kind)below(&seed, 5), r->axis = (int)below(&seed, c->p.naxes);
+    r->kind = (rt_collective_kind)below(&seed, 6), r->axis = (int)below(&seed, c->p.naxes);
     r->reduction = (rt_reduction)below(&seed, 2), r->elem = (rt_elem)below(&seed, RT_U8 + 1);
+    r->by = 1 + (int)below(&seed, c->mesh[r->axis].size > 1 ? c->mesh[r->axis].size - 1 : 1);
     r->send_row = divisor(&seed, r->count), r->receive_row = divisor(&seed, r->count);
   }
   add_hops(c, &seed);
@@ -168,6 +169,8 @@ static double expected(const Case *c, int call, const RankGroup *g, int64_t at) 
     int64_t from = g->first + block * g->stride;
     return value(c, call, from, r->kind == RT_ALL_GATHER ? k : place(g->n, g->me, r->send_row, k));
   }
+  if (r->kind == RT_ROTATE)
+    return value(c, call, g->first + (g->me + g->n - r->by % g->n) % g->n * g->stride, k);
   if (r->kind == RT_BROADCAST) return value(c, call, g->first, k);
   if (r->kind == RT_SEND)
     return rt_hop_peer(r, g) < 0 ? value(c, call, g->first + g->me * g->stride, k) : 0;

@@ -243,6 +243,17 @@ static void all_to_all(Rows *rows, NcclComm comm, const void *send, void *receiv
   }
 }
 
+static void rotate(const Rows *rows, NcclComm comm, const void *send, void *receive) {
+  const NcclApi *api = &rows->n->api;
+  const RankGroup *group = &rows->n->comm->group[rows->c->axis];
+  size_t count = (size_t)rows->count;
+  int to = rt_rotate_to(rows->c, group), from = rt_rotate_from(rows->c, group);
+  must(rows->n, api->ncclGroupStart(), rows->c);
+  must(rows->n, api->ncclSend(send, count, rows->type, to, comm, rows->stream), rows->c);
+  must(rows->n, api->ncclRecv(receive, count, rows->type, from, comm, rows->stream), rows->c);
+  must(rows->n, api->ncclGroupEnd(), rows->c);
+}
+
 /* By rt_elem: f32, bf16, f16, f64, i32, i64, bool, u8 (both ncclUint8) */
 static const int types[] = {7, 9, 6, 8, 2, 4, 1, 1};
 _Static_assert(COUNT_OF(types) == RT_U8 + 1, "a type of NCCL per rt_elem");
@@ -308,6 +319,7 @@ void rt_nccl_collect(Nccl *nccl, const rt_collective *collective, const void *se
          collective);
     break;
   case RT_ALL_TO_ALL: all_to_all(&rows, comm, send, receive); return;
+  case RT_ROTATE: rotate(&rows, comm, send, receive); return;
   case RT_SEND:
   case RT_RECEIVE: break; /* rt_nccl_neighbours */
   }
