@@ -10,6 +10,8 @@
    (operands with dims, gathers) count as unknown: some, not all. */
 #include "attention_head.h"
 
+static const double LOG2_E = 1.4426950408889634;
+
 static void set_flat(Emit *e, Point *p, const FlashDims *d, LLVMValueRef flat) {
   int64_t below = d->count;
   for (int i = 0; i < d->n; i++) {
@@ -36,8 +38,20 @@ LLVMValueRef attention_head_admits(const AttentionHead *head, const Point *queri
   return emit_splat(head->e, expr_value(head->e, head->f->mask, &p), lanes);
 }
 
+LLVMValueRef attention_head_bias(const AttentionHead *head, const Point *queries, LLVMValueRef key,
+                                 int lanes) {
+  Emit *e = head->e;
+  Point p = *queries;
+  must(head->f->bias != NO_VALUE, "kernel %s: attention without a bias asks it", e->k->name);
+  point_set(&p, (Index){.dim = head->f->key, .at = key});
+  expr_reset(e);
+  LLVMValueRef x = expr_value(e, head->f->bias, &p);
+  x = expr_convert(e, x, value_type(e->k, head->f->bias)->elem, ELEM_f32);
+  return LLVMBuildFMul(e->builder, emit_splat(e, x, lanes),
+                       emit_splat(e, emit_f32(e, LOG2_E), lanes), "");
+}
+
 CappedScore attention_head_cap(const AttentionHead *head, LLVMValueRef score) {
-  static const double LOG2_E = 1.4426950408889634;
   Emit *e = head->e;
   int lanes = emit_lanes_of(score);
   double cap = head->f->cap * LOG2_E;

@@ -24,6 +24,9 @@ typedef struct CappedScore {
   LLVMValueRef score, slope;
 } CappedScore;
 CappedScore attention_head_cap(const AttentionHead *head, LLVMValueRef score);
+/* The bias of these queries' scores at a key, if there is one, in units of log 2: <lanes x f32>. */
+LLVMValueRef attention_head_bias(const AttentionHead *head, const Point *queries, LLVMValueRef key,
+                                 int lanes);
 /* Is a key admitted for these queries, if the head has a mask: <lanes x i1>. */
 LLVMValueRef attention_head_admits(const AttentionHead *head, const Point *queries,
                                    LLVMValueRef key, int lanes);

@@ -69,8 +69,8 @@ void flash_scores(FlashGpu *flash, const Registers *out, int r, int c, LLVMValue
 /* out += p times the slice of column tile c */
 void flash_apply(FlashGpu *flash, const Registers *out, const Registers *p, int c,
                  LLVMValueRef stage);
-/* Scores that the mask or the end of the columns excludes become minus 1e30; others are capped, and
-   slopes, if there are any, get the slopes of the cap. */
+/* Scores that the mask or the end of the columns excludes become minus 1e30; others are capped and
+   get their bias, and slopes, if there are any, get the slopes of the cap. */
 void flash_mask(FlashGpu *flash, const Registers *scores, const Registers *slopes,
                 const FlashBlock *block);
 /* A score, or a maximum of some, in units of log 2; 2^(that - minus), minus in these units. */

@@ -177,29 +177,48 @@ static LLVMValueRef parts_admit(FlashGpu *flash_gpu, const ValueId *part, int pa
   return yes;
 }
 
-/* i1: score i of the lane counts. Indexes outside are not looked at. */
+/* Query and key of score i of the lane; indexes outside become the last ones. */
+static Point score_point(FlashGpu *flash, const FlashBlock *block, int i, LLVMValueRef *key) {
+  Warp *w = &flash->w;
+  LLVMValueRef row = warp_min(w, flash_row(flash, i / 2 % 2), warp_i32(w, flash->rows - 1)),
+               column = warp_min(w, flash_column(flash, block->c0, i / 4, i % 2),
+                                 warp_i32(w, flash->columns - 1));
+  row = warp_wide(w, row), column = warp_wide(w, column);
+  Point p = flash_point(flash);
+  point_set(&p, (Index){.dim = flash->f.query, .at = flash->rows_are_keys ? column : row});
+  *key = flash->rows_are_keys ? row : column;
+  return p;
+}
+
+/* i1: score i of the lane counts. */
 static LLVMValueRef admitted(FlashGpu *flash_gpu, const FlashBlock *block, int i,
                              const ValueId *part, int parts) {
   Warp *w = &flash_gpu->w;
-  const Flash *flash = &flash_gpu->f;
-  LLVMValueRef row = flash_row(flash_gpu, i / 2 % 2),
-               column = flash_column(flash_gpu, block->c0, i / 4, i % 2), in = NULL;
-  LLVMValueRef rows = warp_i32(w, flash_gpu->rows - 1),
-               columns = warp_i32(w, flash_gpu->columns - 1);
+  LLVMValueRef column = flash_column(flash_gpu, block->c0, i / 4, i % 2), in = NULL, key;
   if (!flash_gpu->rows_are_keys) in = warp_less(w, column, warp_i32(w, flash_gpu->columns));
-  if (flash->mask == NO_VALUE)
+  if (flash_gpu->f.mask == NO_VALUE)
     return in ? in : LLVMConstInt(LLVMInt1TypeInContext(flash_gpu->e->context), 1, 0);
-  row = warp_wide(w, warp_min(w, row, rows)), column = warp_wide(w, warp_min(w, column, columns));
-  Point p = flash_point(flash_gpu);
-  point_set(&p, (Index){.dim = flash->query, .at = flash_gpu->rows_are_keys ? column : row});
-  LLVMValueRef yes =
-      parts_admit(flash_gpu, part, parts, &p, flash_gpu->rows_are_keys ? row : column);
+  Point p = score_point(flash_gpu, block, i, &key);
+  LLVMValueRef yes = parts_admit(flash_gpu, part, parts, &p, key);
   return in ? LLVMBuildAnd(flash_gpu->e->builder, in, yes, "") : yes;
+}
+
+static void add_bias(FlashGpu *flash, const Registers *scores, const FlashBlock *block) {
+  AttentionHead head = flash_head(flash);
+  for (int i = 0; flash->f.bias != NO_VALUE && i < scores->n; i++) {
+    LLVMValueRef key;
+    Point p = score_point(flash, block, i, &key);
+    LLVMValueRef bias = attention_head_bias(&head, &p, key, 1);
+    warp_set(&flash->w, scores, i,
+             LLVMBuildFAdd(flash->e->builder, warp_get(&flash->w, scores, i), bias, ""));
+  }
 }
 
 /* Scores as products left them are in the order of scores in units of log 2; these then come out of
    the multiply-add that subtracts. Tiny scales would bring what is excluded near the others. */
-static bool ordered(const FlashGpu *flash) { return flash->f.scale > 1e-6 && flash->f.cap == 0; }
+static bool ordered(const FlashGpu *flash) {
+  return flash->f.scale > 1e-6 && flash->f.cap == 0 && flash->f.bias == NO_VALUE;
+}
 
 static bool surely(LLVMValueRef bit) {
   return LLVMIsAConstantInt(bit) && LLVMConstIntGetZExtValue(bit);
@@ -246,6 +265,7 @@ void flash_mask(FlashGpu *flash, const Registers *scores, const Registers *slope
     warp_set(w, scores, i, score.score);
     if (slopes) warp_set(w, slopes, i, score.slope);
   }
+  add_bias(flash, scores, block);
   if (block->parts) apply_mask(flash, scores, block, block->all, block->part, block->parts);
   apply_mask(flash, scores, block, LLVMBuildNot(emit->builder, block->all, ""), NULL, 0);
 }

@@ -14,7 +14,7 @@
    powers is large (or there is no m yet, or a NaN) the block is done again exactly: scores, their
    maxima, m' = max(m, max S), and l and O times 2^(m - m'). Where the mask admits some keys, sums
    start at its choice of -m and NOTHING, whose power is 0, for fewer queries at once, so that less
-   is computed for nothing. With a cap, sums start at 0; tiles cap them and then add the start.
+   is computed for nothing. With a cap, tiles cap sums and then add the start. A bias is part of it.
 
    At the end y = (O^T / l)^T and lse = (m + log2 l) ln 2; a query without any key gives 0 and -inf.
    Blocks that the mask excludes are skipped. Scratch is f32, padded to whole tiles with zeros. */
@@ -188,6 +188,11 @@ static void exact_block(Forward *forward, LLVMValueRef k0, LLVMValueRef count, b
   TileShape shape = score_tile(forward);
   Operands operands = {.most = forward->grown};
   if (whole) shape.end = END_MOST;
+  if (attention->f.bias != NO_VALUE) {
+    shape.start = START_SUMS;
+    attention_fill(attention, forward->q0, forward->vectors, k0, count, NULL, false,
+                   forward->scores, attention->p.tile_queries);
+  }
   for (int v = 0; v < forward->vectors && whole; v++)
     attention_store(attention, reference(forward, v), forward->grown, lane_at(forward, v));
   product(forward, shape, operands, k0, count);
@@ -203,17 +208,14 @@ static LLVMValueRef quick_block(Forward *forward, LLVMValueRef k0, LLVMValueRef 
   Emit *emit = attention->e;
   TileShape shape = score_tile(forward);
   Operands operands = {.row = forward->minus, .added = forward->added};
-  shape.start = whole ? START_ROW : START_SUMS, shape.end = END_ADDED_POWERS;
-  for (int v = 0; v < forward->vectors; v++) {
+  bool row = whole && attention->f.bias == NO_VALUE;
+  shape.start = row ? START_ROW : START_SUMS, shape.end = END_ADDED_POWERS;
+  for (int v = 0; v < forward->vectors; v++)
     attention_store(attention, LLVMConstNull(attention->vector), forward->added,
                     lane_at(forward, v));
-    if (whole) continue;
-    Point p = queries_of(forward, v);
-    LLVMValueRef first = attention_load(attention, forward->minus, lane_at(forward, v));
-    attention_fill(attention, &p, k0, count, first,
-                   tile_elements(emit, attention->f32, forward->scores, lane_at(forward, v)),
-                   attention->p.tile_queries);
-  }
+  if (!row)
+    attention_fill(attention, forward->q0, forward->vectors, k0, count, forward->minus, !whole,
+                   forward->scores, attention->p.tile_queries);
   product(forward, shape, operands, k0, count);
   LLVMValueRef large = NULL;
   for (int v = 0; v < forward->vectors; v++) {

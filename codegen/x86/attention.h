@@ -136,11 +136,11 @@ Range attention_seen_keys(Attention *a, LLVMValueRef q0, LLVMValueRef q1, LLVMVa
 /* .. the end of the leading keys that it admits to all of them */
 LLVMValueRef attention_whole_keys(Attention *a, LLVMValueRef q0, LLVMValueRef q1, LLVMValueRef k0,
                                   LLVMValueRef end);
-/* Where scores of rows [0, count) and columns from `to` on begin: `first` where the mask admits the
- * key k0 + row, else so low that their powers are 0, as in further rows up to a whole tile. The
- * lanes of `queries` are a vector's. */
-void attention_fill(Attention *a, const Point *queries, LLVMValueRef k0, LLVMValueRef count,
-                    LLVMValueRef first, LLVMValueRef to, int64_t row_floats);
+/* Where sums of rows [0, count) and columns from `to` on begin, for some vectors of queries from
+   q0: the number of `row` (NULL: 0) and the bias of key k0 + row; masked: where the mask admits it,
+   else so low that their powers are 0, as in further rows up to a whole tile. */
+void attention_fill(Attention *a, LLVMValueRef q0, int vectors, LLVMValueRef k0, LLVMValueRef count,
+                    LLVMValueRef row, bool masked, LLVMValueRef to, int64_t row_floats);
 
 /* ---- rectangles of scores (attention_lists.c) ---- */
 typedef struct AttentionRect {

@@ -134,18 +134,6 @@ static LLVMValueRef transposed(Backward *backward, LLVMValueRef tiles, LLVMValue
                        attention_at(attention, tiles, first, attention->p.width), lane);
 }
 
-static void fill_scores(Backward *backward, const Scores *scores) {
-  Attention *attention = &backward->a;
-  Emit *emit = attention->e;
-  for (int v = 0; v < scores->vectors; v++) {
-    LLVMValueRef at = tile_add(emit, scores->t, emit_i64(emit, v * attention->p.lanes));
-    Point queries = attention_queries(attention, tile_add(emit, backward->s0, at));
-    attention_fill(attention, &queries, scores->k0, scores->rows,
-                   attention_load(attention, backward->lse, at),
-                   tile_elements(emit, attention->f32, backward->p, at), block(backward));
-  }
-}
-
 /* P and dS, each finished in the registers of its tile. */
 static void make_scores(Backward *backward, const Scores *scores) {
   Attention *attention = &backward->a;
@@ -160,7 +148,7 @@ static void make_scores(Backward *backward, const Scores *scores) {
                      .c_row = block(backward)};
   LLVMValueRef probabilities = tile_elements(emit, attention->f32, backward->p, scores->t),
                slopes = tile_elements(emit, attention->f32, backward->ds, scores->t);
-  bool capped = attention->f.cap != 0;
+  bool capped = attention->f.cap != 0, row = scores->whole && attention->f.bias == NO_VALUE;
   Operands x = {attention_at(attention, backward->keys, scores->k0, plan->width),
                 transposed(backward, backward->qt, scores->t),
                 probabilities,
@@ -171,9 +159,11 @@ static void make_scores(Backward *backward, const Scores *scores) {
                 slopes,
                 tile_elements(emit, attention->f32, backward->delta, scores->t),
                 {.factor = capped ? slopes : probabilities}};
-  shape.start = scores->whole ? START_ROW : START_SUMS, shape.end = END_POWERS;
+  shape.start = row ? START_ROW : START_SUMS, shape.end = END_POWERS;
   shape.capped = capped;
-  if (!scores->whole) fill_scores(backward, scores);
+  if (!row)
+    attention_fill(attention, tile_add(emit, backward->s0, scores->t), scores->vectors, scores->k0,
+                   scores->rows, x.row, !scores->whole, probabilities, block(backward));
   attention_product(attention, shape, shape.vectors, x, scores->rows, width);
   shape.start = START_ROW, shape.end = END_TIMES, shape.capped = false;
   attention_product(attention, shape, shape.vectors, d, scores->rows, width);

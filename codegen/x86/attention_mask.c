@@ -72,22 +72,47 @@ LLVMValueRef attention_admitted(Attention *attention, const Point *queries, LLVM
   return attention_head_admits(&h, queries, key, attention->p.lanes);
 }
 
-void attention_fill(Attention *attention, const Point *queries, LLVMValueRef k0, LLVMValueRef count,
-                    LLVMValueRef first, LLVMValueRef to, int64_t row_floats) {
+/* The start of one vector of queries, and one key. */
+static LLVMValueRef start_at(Attention *attention, const Point *queries, LLVMValueRef key,
+                             LLVMValueRef first, bool masked) {
+  Emit *emit = attention->e;
+  AttentionHead head = attention_head(attention);
+  if (attention->f.bias != NO_VALUE)
+    first = LLVMBuildFAdd(emit->builder, first,
+                          attention_head_bias(&head, queries, key, attention->p.lanes), "");
+  if (!masked || attention->f.mask == NO_VALUE) return first;
+  LLVMValueRef in = attention_admitted(attention, queries, key);
+  return LLVMBuildSelect(emit->builder, in, first, attention_splat(attention, attention_nothing),
+                         "");
+}
+
+static void fill_vector(Attention *attention, const Point *queries, LLVMValueRef k0,
+                        LLVMValueRef count, LLVMValueRef first, bool masked, LLVMValueRef to,
+                        int64_t row_floats) {
   Emit *emit = attention->e;
   int64_t rows = attention->p.tile[FLASH_ROWS];
-  LLVMValueRef nothing = attention_splat(attention, attention_nothing);
   Loop loop = emit_loop(emit, emit_i64(emit, 0), count, 1, 0, NULL);
-  LLVMValueRef x = first;
-  if (attention->f.mask != NO_VALUE) {
-    LLVMValueRef in = attention_admitted(attention, queries, tile_add(emit, k0, loop.i));
-    x = LLVMBuildSelect(emit->builder, in, x, nothing, "");
-  }
+  LLVMValueRef x = start_at(attention, queries, tile_add(emit, k0, loop.i), first, masked);
   attention_store(attention, x, to, tile_times(emit, loop.i, row_floats));
   emit_loop_end(emit, &loop);
   LLVMValueRef all = tile_add(emit, count, emit_i64(emit, rows - 1));
   all = LLVMBuildUDiv(emit->builder, all, emit_i64(emit, rows), "");
   Loop none = emit_loop(emit, count, tile_times(emit, all, rows), 1, 0, NULL);
-  attention_store(attention, nothing, to, tile_times(emit, none.i, row_floats));
+  attention_store(attention, attention_splat(attention, attention_nothing), to,
+                  tile_times(emit, none.i, row_floats));
   emit_loop_end(emit, &none);
+}
+
+void attention_fill(Attention *attention, LLVMValueRef q0, int vectors, LLVMValueRef k0,
+                    LLVMValueRef count, LLVMValueRef row, bool masked, LLVMValueRef to,
+                    int64_t row_floats) {
+  Emit *emit = attention->e;
+  for (int v = 0; v < vectors; v++) {
+    LLVMValueRef lane = emit_i64(emit, v * attention->p.lanes);
+    Point queries = attention_queries(attention, tile_add(emit, q0, lane));
+    LLVMValueRef first =
+        row ? attention_load(attention, row, lane) : LLVMConstNull(attention->vector);
+    fill_vector(attention, &queries, k0, count, first, masked,
+                tile_elements(emit, attention->f32, to, lane), row_floats);
+  }
 }

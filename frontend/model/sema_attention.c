@@ -8,8 +8,8 @@
 typedef struct AttentionParts {
   Str q, k, d;
   Val x[3]; /* q, k, v */
-  Val mask, scale, cap, sink;
-  const AstExpr *expr[7];
+  Val mask, scale, cap, sink, bias;
+  const AstExpr *expr[8];
 } AttentionParts;
 
 static bool axes(Eval *e, const Call *call, AttentionParts *parts) {
@@ -27,13 +27,14 @@ static bool axes(Eval *e, const Call *call, AttentionParts *parts) {
 }
 
 static bool operands(Eval *e, const Call *call, AttentionParts *parts) {
-  Str formals[7] = {0};
-  static const char *const names[] = {"q", "k", "v", "mask", "scale", "cap", "sink"};
-  Val v[7];
-  for (int i = 0; i < 7; i++) formals[i] = intern(e->ctx->names, names[i]);
-  if (!bind_operands(e, call, 7, formals, 3, v, parts->expr)) return false;
+  Str formals[8] = {0};
+  static const char *const names[] = {"q", "k", "v", "mask", "scale", "cap", "sink", "bias"};
+  Val v[8];
+  for (int i = 0; i < 8; i++) formals[i] = intern(e->ctx->names, names[i]);
+  if (!bind_operands(e, call, 8, formals, 3, v, parts->expr)) return false;
   memcpy(parts->x, v, sizeof parts->x);
   parts->mask = v[3], parts->scale = v[4], parts->cap = v[5], parts->sink = v[6];
+  parts->bias = v[7];
   if (parts->mask.kind == VAL_ABSENT)
     parts->mask = mask_of_word(e, intern(e->ctx->names, "all"), call->span);
   return true;
@@ -137,6 +138,22 @@ static bool check_sink(Eval *e, const AttentionParts *parts) {
   return false;
 }
 
+/* A bias without K would be the same for all keys of a query, and change nothing. */
+static bool check_bias(Eval *e, const AttentionParts *parts, const Dims *scores) {
+  const Val *bias = &parts->bias;
+  if (!written(bias)) return true;
+  bool real = val_is_real(bias);
+  if (real && dims_has(&bias->dims, parts->k) && dims_subset(&bias->dims, scores)) return true;
+  Report *r = eval_error(e, real ? "E0301" : "E0402", parts->expr[7]->span,
+                         "`bias` is a number for each key of a query");
+  if (real) {
+    diag_label(r, "has %s", dims_text(e->ctx, &bias->dims));
+    diag_fact(r, "the scores have %s; the bias must have `%s`, and no other dimension",
+              dims_text(e->ctx, scores), parts->k);
+  } else diag_label(r, "is %s", kind_text(e->ctx, bias));
+  return false;
+}
+
 static bool check_settings(Eval *e, const AttentionParts *parts, Dims *scores) {
   Dims dims = {.n = 1, .at = {parts->d}};
   *scores = dims_without(&parts->x[0].dims, &dims);
@@ -146,7 +163,7 @@ static bool check_settings(Eval *e, const AttentionParts *parts, Dims *scores) {
                kind_text(e->ctx, &parts->scale));
     return false;
   }
-  if (!check_cap(e, parts) || !check_sink(e, parts)) return false;
+  if (!check_cap(e, parts) || !check_sink(e, parts) || !check_bias(e, parts, scores)) return false;
   if (parts->mask.kind == VAL_BOOL || parts->mask.kind == VAL_MASK) return true;
   eval_error(e, "E0402", parts->expr[3]->span, "`mask` is a mask or a bool, not %s",
              kind_text(e->ctx, &parts->mask));
@@ -176,11 +193,11 @@ static bool alike(const Eval *e, const AttentionParts *parts) {
 }
 
 static Val walk_definition(Eval *e, const Call *call, const AttentionParts *parts) {
-  int own = written(&parts->cap) ? 5 : written(&parts->sink) ? 6 : 0;
+  static const char *const words[] = {[5] = "cap", [6] = "sink", [7] = "bias"};
+  int own = written(&parts->cap) ? 5 : written(&parts->sink) ? 6 : written(&parts->bias) ? 7 : 0;
   if (own) {
-    Report *r =
-        eval_error(e, "E0204", parts->expr[own]->span,
-                   "`%s` of an attention that no kernel computes", own == 5 ? "cap" : "sink");
+    Report *r = eval_error(e, "E0204", parts->expr[own]->span,
+                           "`%s` of an attention that no kernel computes", words[own]);
     diag_fact(r,
               "kernels want one dimension after `;`, and keys and values of the same dimensions");
     diag_help(r, "write the scores with `dot` and `softmax`");
@@ -227,9 +244,10 @@ Val eval_attention(Eval *e, const Call *call) {
   out[1] = val_tensor(VAL_FLOAT, dims_without(&parts.x[0].dims, &dims));
   if (!e->build) return out[0];
   Val mask = all ? val_poison() : mask_values(e, m, parts.q, parts.k);
-  const Val *in[5] = {&parts.x[0], &k, &v};
+  const Val *in[6] = {&parts.x[0], &k, &v};
   int n = 3;
   if (!all) in[n++] = &mask;
+  if (written(&parts.bias)) in[n++] = &parts.bias;
   if (written(&parts.sink)) in[n++] = &parts.sink;
   Op *op = lower_op(e, out, 2, OP_attention, n, in, 2, call->groups.at);
   if (written(&parts.cap)) lower_float(e, op, ATTR_cap, parts.cap.number);

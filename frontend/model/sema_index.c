@@ -224,6 +224,7 @@ static const Builtin builtins[] = {
     {"scatter_add", op_scatter, OP_scatter, "x i", 2, 1},
     {"repeat", op_repeat, 0, "values", 1, 0},
     {"rope", op_rope, OP_rope, "x theta pos factor original low high slow fast truncate", 1, 1},
+    {"bucket", op_bucket, OP_min, "far both", 0, 1},
     {"top", op_top, OP_argmax, "x k", 1, 1},
     {"route", op_route, OP_scatter, "gates k by", 1, 1},
 };

@@ -1,8 +1,9 @@
 /* Attention and its gradient, row by row: a row is one query of one head of one batch element.
 
-     s_k = scale * q . k_k,  p = softmax over the keys that the mask admits,  y = sum p_k v_k,  lse
-   = log sum exp s_k with dy:  dv_k += p_k dy,  ds_k = p_k (dy . v_k - dy . y),  dq = scale sum ds_k
-   k_k,  dk_k += scale ds_k q
+     s_k = scale * q . k_k + bias,  p = softmax over the keys that the mask admits,
+     y = sum p_k v_k,  lse = log sum exp s_k
+   with dy:  dv_k += p_k dy,  ds_k = p_k (dy . v_k - dy . y),  dq = scale sum ds_k k_k,
+     dk_k += scale ds_k q
 
    k and v may lack dims of q (grouped heads): their gradients add up over those. A row without any
    key gives zeros and an lse of -inf. */
@@ -11,13 +12,13 @@
 #include <math.h>
 
 typedef struct Heads {
-  const Tensor *q, *k, *v, *mask, *sink;
+  const Tensor *q, *k, *v, *mask, *bias, *sink;
   Type rows; /* q without D */
   Str key, dim;
   int64_t keys, width, key_stride, q_step, kv_step;
   int64_t *at_q, *at_kv; /* by row */
-  int64_t *at_mask;
-  int64_t mask_stride;
+  int64_t *at_mask, *at_bias;
+  int64_t mask_stride, bias_stride;
   double scale, cap, uncap; /* cap and 1 / cap; 0: none */
   double *p, *slope;        /* [keys], of the current row: probabilities; d capped / d score */
   bool field;               /* numbers are elements of a field */
@@ -25,8 +26,9 @@ typedef struct Heads {
 
 static Heads heads_of(InterpRun *run) {
   Heads heads = {.q = run_in(run, 0), .k = run_in(run, 1), .v = run_in(run, 2)};
+  const Tensor **further[] = {&heads.mask, &heads.bias, &heads.sink};
   for (uint32_t i = attention_fixed(run->op); i < run->op->nin; i++)
-    *(run_in(run, i)->type.elem == ELEM_bool ? &heads.mask : &heads.sink) = run_in(run, i);
+    *further[attention_role(run->op, &run_in(run, i)->type)] = run_in(run, i);
   heads.key = run->op->group[0].to[0], heads.dim = run->op->group[1].from[0];
   heads.rows = type_without(&heads.q->type, &heads.dim, 1);
   heads.keys = type_size(&heads.k->type, heads.key),
@@ -38,6 +40,8 @@ static Heads heads_of(InterpRun *run) {
   heads.at_kv = walk_offsets(run->arena, &heads.rows, &heads.k->type);
   if (heads.mask) heads.at_mask = walk_offsets(run->arena, &heads.rows, &heads.mask->type);
   if (heads.mask) heads.mask_stride = stride_of(&heads.mask->type, heads.key);
+  if (heads.bias) heads.at_bias = walk_offsets(run->arena, &heads.rows, &heads.bias->type);
+  if (heads.bias) heads.bias_stride = stride_of(&heads.bias->type, heads.key);
   heads.field = run_in_field(run, heads.q->type.elem);
   heads.scale = run_constant(run, heads.q->type.elem, attr_float(&run->op->attrs, ATTR_scale, 1));
   double cap = attr_float(&run->op->attrs, ATTR_cap, 0);
@@ -104,6 +108,8 @@ static double softmax_row(Heads *heads, int64_t row) {
                         inner(heads, heads->q->at + heads->at_q[row], heads->q_step, k,
                               heads->kv_step, heads->width));
     s = capped(heads, s, &heads->slope[j]);
+    if (heads->bias)
+      s = add(heads, s, heads->bias->at[heads->at_bias[row] + j * heads->bias_stride]);
     heads->p[j] = admits(heads, row, j) ? s : -INFINITY;
     if (heads->p[j] > most) most = heads->field ? 0 : heads->p[j];
   }

@@ -14,7 +14,7 @@ static void add_axis(FlashDims *d, Axis axis) { d->axis[d->n++] = axis, d->count
 static void name_values(const Fn *kernel, Flash *flash, const Op *o) {
   flash->q = o->in[0], flash->k = o->in[1], flash->v = o->in[2];
   must(attention_sink(kernel, o) == NO_VALUE, "kernel %s: attention with a sink", kernel->name);
-  flash->mask = attention_mask(kernel, o);
+  flash->mask = attention_mask(kernel, o), flash->bias = attention_bias(kernel, o);
   flash->y = flash->grad ? o->in[3] : o->out, flash->lse = flash->grad ? o->in[4] : o->out + 1;
   flash->dy = flash->grad ? o->in[5] : NO_VALUE;
   flash->dq = o->out, flash->dk = o->out + 1, flash->dv = o->out + 2;

@@ -5,6 +5,7 @@
    (shape_given.c); calls and loops follow the signature of what they call (shape_call.c). Rules
    look at nothing but the op, so that any pass may ask at any time. */
 #include "shape.h"
+#include "ir/attention_operands.h"
 #include "ir/rope.h"
 
 const char *shape_why(const Shape *shape, const char *format, ...) {
@@ -286,37 +287,48 @@ static const char *check_heads(const Shape *shape, Str query, Str key, Str dim) 
   return NULL;
 }
 
-static const char *check_mask(const Shape *shape, const Type *mask, Str key, Str dim) {
-  Str without[] = {dim, key};
-  Type rows = type_without(shape_in(shape, 0), without, 1),
-       rest = type_without(mask, without + 1, 1);
-  int at = type_find(mask, key);
-  if (mask->elem == ELEM_bool && type_contains(&rows, &rest) &&
-      (at < 0 || mask->axis[at].size == type_size(shape_in(shape, 1), key)))
-    return NULL;
-  return shape_why(shape, "[attention-c7] the mask is %s, not bool over dims of the scores",
-                   shape_text(shape, mask));
-}
-
 static Type lse_type(const Shape *shape) {
   Group group = shape_group(shape, 1);
   return type_with_elem(type_without(shape_in(shape, 0), group.from, 1), ELEM_f32);
 }
 
-/* A mask, then a sink. */
+/* Dims of the scores: those of the rows, and K. */
+static bool over_scores(const Shape *shape, const Type *operand) {
+  Str key = shape_group(shape, 0).to[0];
+  Type rows = lse_type(shape), rest = type_without(operand, &key, 1);
+  int at = type_find(operand, key);
+  return type_contains(&rows, &rest) &&
+         (at < 0 || operand->axis[at].size == type_size(shape_in(shape, 1), key));
+}
+
+static const char *check_role(const Shape *shape, AttentionRole role, const Type *operand) {
+  bool fits = over_scores(shape, operand), real = elem_class(operand->elem) == CLASS_FLOAT;
+  const char *text = shape_text(shape, operand);
+  if (role == ATTENTION_MASK && !fits)
+    return shape_why(shape, "[attention-c7] the mask is %s, not bool over dims of the scores",
+                     text);
+  if (role == ATTENTION_BIAS && !(fits && real))
+    return shape_why(shape, "[attention-c12] the bias is %s, not a float over dims of the scores",
+                     text);
+  if (role == ATTENTION_SINK && !(fits && real))
+    return shape_why(shape, "[attention-c10] the sink is %s, not a float over dims of the rows",
+                     text);
+  return NULL;
+}
+
+/* A mask, a bias, a sink: each at most once, in this order. */
 static const char *check_further(const Shape *shape, uint32_t fixed) {
-  uint32_t n = shape->op->nin, i = fixed;
-  const char *why = NULL;
-  if (i < n && shape_in(shape, i)->elem == ELEM_bool)
-    why = check_mask(shape, shape_in(shape, i++), shape_group(shape, 0).to[0],
-                     shape_group(shape, 1).from[0]);
-  Type rows = lse_type(shape);
-  bool sink = i < n && fixed == 3 && elem_class(shape_in(shape, i)->elem) == CLASS_FLOAT;
-  if (!why && sink && !type_contains(&rows, shape_in(shape, i++)))
-    why = shape_why(shape, "[attention-c10] the sink is %s, not a float over dims of the rows",
-                    shape_text(shape, shape_in(shape, i - 1)));
-  if (why || i == n) return why;
-  return shape_why(shape, "[attention-c7] operand %u is no mask, a bool", i);
+  int last = -1, most = fixed == 3 ? ATTENTION_SINK : ATTENTION_BIAS;
+  for (uint32_t i = fixed; i < shape->op->nin; i++) {
+    AttentionRole role = attention_role(shape->op, shape_in(shape, i));
+    if ((int)role <= last || (int)role > most)
+      return shape_why(shape, "[attention-c13] operand %u is no mask, bias or sink in this order",
+                       i);
+    const char *why = check_role(shape, role, shape_in(shape, i));
+    if (why) return why;
+    last = (int)role;
+  }
+  return NULL;
 }
 
 static const char *check_attention(const Shape *shape, uint32_t operands) {
@@ -324,8 +336,8 @@ static const char *check_attention(const Shape *shape, uint32_t operands) {
   if (shape->op->ngroups != 2 || g.nfrom != 1 || g.nto != 1 || d.nfrom != 1 || d.arrow ||
       g.from[0] == g.to[0] || g.from[0] == d.from[0] || g.to[0] == d.from[0])
     return shape_why(shape, "[attention-c1] the dims are written [Q -> K; D]");
-  if (shape->op->nin < operands || shape->op->nin > operands + 1 + (operands == 3))
-    return shape_why(shape, "[attention-c8] %u operands, %u and maybe a mask expected",
+  if (shape->op->nin < operands || shape->op->nin > operands + 2 + (operands == 3))
+    return shape_why(shape, "[attention-c8] %u operands, %u and maybe a mask and a bias expected",
                      shape->op->nin, operands);
   if (attr_get(&shape->op->attrs, ATTR_cap) && !(attr_float(&shape->op->attrs, ATTR_cap, 0) > 0))
     return shape_why(shape, "[attention-c11] cap is not above 0");

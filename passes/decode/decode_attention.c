@@ -11,11 +11,13 @@
    delivered. Must not: accept a mask that lets a query see later keys, since cached values would
    then change with every token. */
 #include "decode.h"
+#include "ir/attention_operands.h"
 
 static const double UNSEEN = -3e38;
 
 typedef struct DecodeHeads {
   const Op *o;
+  ValueId mask, bias; /* bias NO_VALUE: none */
   Str q, k, d;
   bool plain; /* the mask is `causal` and nothing else */
 } DecodeHeads;
@@ -91,7 +93,7 @@ static ValueId cache_mask(DecodeFrame *frame, const DecodeHeads *heads, const Di
   ValueId number = ir_iota(m, frame->to, (Axis){heads->k, type_size(keys, heads->k)}, loc);
   ValueId before = bin(frame, OP_lt, number, decode_position(frame), loc);
   if (heads->plain) return before;
-  ValueId all = decode_get(frame, heads->o->in[3], *dims);
+  ValueId all = decode_get(frame, heads->mask, *dims);
   if (all == NO_VALUE) return all;
   return bin(frame, OP_and, all,
              emit_spread(m, frame->to, before, *value_type(frame->to, all), loc), loc);
@@ -102,16 +104,20 @@ static bool over_cache(DecodeFrame *frame, const DecodeHeads *heads, const DimSe
                        const int *number, ValueId out[2]) {
   Module *m = frame->d->m;
   const Type *keys = value_type(frame->from, heads->o->in[1]);
-  ValueId in[4] = {q};
+  ValueId in[5] = {q};
+  uint32_t operands = 4;
   for (int i = 0; i < 2; i++)
     if ((in[1 + i] = decode_cache(frame, number[i], *value_type(frame->from, heads->o->in[1 + i]),
                                   heads->o->loc)) == NO_VALUE)
       return false;
   if ((in[3] = cache_mask(frame, heads, dims, keys)) == NO_VALUE) return false;
+  if (heads->bias != NO_VALUE &&
+      (in[operands++] = decode_get(frame, heads->bias, *dims)) == NO_VALUE)
+    return false;
   Type types[2];
   for (uint32_t i = 0; i < 2; i++)
     types[i] = dims_cut(*value_type(frame->from, heads->o->out + i), dims);
-  Op *op = fn_op(m, frame->to, OP_attention, 4, in, 2, types, heads->o->loc);
+  Op *op = fn_op(m, frame->to, OP_attention, operands, in, 2, types, heads->o->loc);
   for (int i = 0; i < heads->o->ngroups; i++) op_add_group(m, op, heads->o->group[i]);
   for (uint32_t i = 0; i < heads->o->attrs.n; i++)
     vec_push(m->arena, op->attrs, heads->o->attrs.at[i]);
@@ -119,22 +125,23 @@ static bool over_cache(DecodeFrame *frame, const DecodeHeads *heads, const DimSe
   return true;
 }
 
-/* Does the rest of the mask let the query attend to its own key, which is not in `like`? */
-static ValueId own_seen(DecodeFrame *frame, const DecodeHeads *heads, const DimSet *dims,
-                        ValueId like) {
+/* Value `v` over the scores, of the query and its own key, which is not in `like`: whether the rest
+   of the mask lets the query attend to it, or its bias. */
+static ValueId own_of(DecodeFrame *frame, const DecodeHeads *heads, ValueId v, const DimSet *dims,
+                      ValueId like) {
   Module *m = frame->d->m;
   DimSet both = *dims;
   Loc loc = heads->o->loc;
   dims_put(&both, heads->k);
-  ValueId mask = decode_get(frame, heads->o->in[3], both);
-  if (mask == NO_VALUE) return mask;
-  Type t = *value_type(frame->to, mask);
+  ValueId own = decode_get(frame, v, both);
+  if (own == NO_VALUE) return own;
+  Type t = *value_type(frame->to, own);
   if (type_find(&t, heads->k) >= 0) {
     Group group = group_dims(1, &heads->k);
-    mask =
-        emit_typed(m, frame->to, OP_unstack, 1, &mask, &group, type_without(&t, &heads->k, 1), loc);
+    own =
+        emit_typed(m, frame->to, OP_unstack, 1, &own, &group, type_without(&t, &heads->k, 1), loc);
   }
-  return emit_spread(m, frame->to, mask, *value_type(frame->to, like), loc);
+  return emit_spread(m, frame->to, own, *value_type(frame->to, like), loc);
 }
 
 /* `seen ? x : otherwise`; seen is NO_VALUE: all are seen. */
@@ -162,6 +169,21 @@ static ValueId capped(DecodeFrame *frame, ValueId score, double cap, Loc loc) {
              loc);
 }
 
+/* The score of the query and its own key; NO_VALUE: it cannot be found. */
+static ValueId own_score(DecodeFrame *frame, const DecodeHeads *heads, const DimSet *dims,
+                         ValueId q, ValueId k) {
+  Module *m = frame->d->m;
+  Loc loc = heads->o->loc;
+  ValueId score = as(frame, ir_dot(m, frame->to, q, k, 1, &heads->d, loc), ELEM_f32, loc);
+  double scale = attr_float(&heads->o->attrs, ATTR_scale, 1);
+  score = bin(frame, OP_mul, score, ir_const(m, frame->to, ELEM_f32, scale, loc), loc);
+  score = capped(frame, score, attr_float(&heads->o->attrs, ATTR_cap, 0), loc);
+  if (heads->bias == NO_VALUE) return score;
+  ValueId bias = own_of(frame, heads, heads->bias, dims, score);
+  if (bias == NO_VALUE) return bias;
+  return bin(frame, OP_add, score, as(frame, bias, ELEM_f32, loc), loc);
+}
+
 static bool join(DecodeFrame *frame, const DecodeHeads *heads, const DimSet *dims, ValueId q,
                  const ValueId *kv, const ValueId *past) {
   Module *m = frame->d->m;
@@ -169,11 +191,9 @@ static bool join(DecodeFrame *frame, const DecodeHeads *heads, const DimSet *dim
   Elem e = value_type(frame->to, q)->elem;
   ValueId k = ir_rename(m, frame->to, kv[0], heads->k, heads->q, loc),
           v = as(frame, ir_rename(m, frame->to, kv[1], heads->k, heads->q, loc), ELEM_f32, loc);
-  ValueId score = as(frame, ir_dot(m, frame->to, q, k, 1, &heads->d, loc), ELEM_f32, loc);
-  double scale = attr_float(&heads->o->attrs, ATTR_scale, 1);
-  score = bin(frame, OP_mul, score, ir_const(m, frame->to, ELEM_f32, scale, loc), loc);
-  score = capped(frame, score, attr_float(&heads->o->attrs, ATTR_cap, 0), loc);
-  ValueId seen = heads->plain ? NO_VALUE : own_seen(frame, heads, dims, score);
+  ValueId score = own_score(frame, heads, dims, q, k);
+  if (score == NO_VALUE) return false;
+  ValueId seen = heads->plain ? NO_VALUE : own_of(frame, heads, heads->mask, dims, score);
   if (!heads->plain && seen == NO_VALUE) return false;
   score = where_seen(frame, seen, score, UNSEEN, loc);
   ValueId most = bin(frame, OP_max, past[1], score, loc);
@@ -207,7 +227,7 @@ static bool cached(DecodeFrame *frame, const DecodeHeads *heads, const DimSet *d
 /* The op as it is; its keys and values are delivered if they are cached. */
 static bool whole(DecodeFrame *frame, const Op *o) {
   Module *m = frame->d->m;
-  ValueId in[4];
+  ValueId *in = ARENA_ARRAY(m->arena, ValueId, o->nin);
   Type types[2] = {*value_type(frame->from, o->out), *value_type(frame->from, o->out + 1)};
   for (uint32_t i = 0; i < o->nin; i++)
     if ((in[i] = decode_get(frame, o->in[i], (DimSet){0})) == NO_VALUE) return false;
@@ -223,11 +243,16 @@ static bool whole(DecodeFrame *frame, const Op *o) {
 bool decode_attention(DecodeFrame *frame, const Op *o, const DimSet *dims) {
   must(o->ngroups == 2, "decode: attention with %d groups of dims", o->ngroups);
   if (o->code != OP_attention) return decode_fail(frame, o, "a gradient"), false;
-  DecodeHeads heads = {o, o->group[0].from[0], o->group[0].to[0], o->group[1].from[0], false};
+  DecodeHeads heads = {.o = o,
+                       .mask = attention_mask(frame->from, o),
+                       .bias = attention_bias(frame->from, o),
+                       .q = o->group[0].from[0],
+                       .k = o->group[0].to[0],
+                       .d = o->group[1].from[0]};
   if (frame->d->fills) return whole(frame, o);
   if (!dims_hold(dims, heads.q))
     return decode_fail(frame, o, "attention along other dims than positions"), false;
-  if (o->nin < 4 || !is_causal(frame->from, &heads, o->in[3], &heads.plain))
+  if (heads.mask == NO_VALUE || !is_causal(frame->from, &heads, heads.mask, &heads.plain))
     return decode_fail(frame, o, "attention looks ahead: its mask is not causal"), false;
   return cached(frame, &heads, dims);
 }

@@ -5,7 +5,6 @@
    the first of the equals; where gives to the chosen side only. A rule reads the result instead of
    the operand where both would do: results that feed products are kept anyway. */
 #include "grad.h"
-#include "ir/attention_operands.h"
 #include "ir/rope.h"
 
 /* ---- element-wise ---- */
@@ -327,35 +326,6 @@ void grad_gather(Back *back, const Op *o, const ValueId *dy) {
 void grad_scatter(Back *back, const Op *o, const ValueId *dy) {
   grad_give(back, o, 0,
             ir_gather(back->m, back->b, dy[0], grad_in(back, o, 1), o->group[0].to[0], back->loc));
-}
-
-/* The sink's probability is e^(sink - lse), and its value 0. */
-static void grad_sink(Back *back, const Op *o, uint32_t sink, ValueId dy) {
-  ValueId y = grad_out(back, o, 0), lse = grad_out(back, o, 1), s = grad_in(back, o, sink);
-  Type rows = *grad_out_type(back, o, 1);
-  ValueId delta = ir_reduce(back->m, back->b, OP_sum, grad_binary(back, OP_mul, y, dy), 1,
-                            o->group[1].from, back->loc);
-  s = emit_spread(back->m, back->b, s, rows, back->loc);
-  ValueId share = grad_unary(back, OP_exp, grad_binary(back, OP_sub, s, lse));
-  grad_give(back, o, sink, grad_unary(back, OP_neg, grad_binary(back, OP_mul, share, delta)));
-}
-
-void grad_attention(Back *back, const Op *o, const ValueId *dy) {
-  if (dy[1] != NO_VALUE) bug("the log-sum-exp of attention has a gradient");
-  bool mask = attention_mask(back->f, o) != NO_VALUE, sink = attention_sink(back->f, o) != NO_VALUE;
-  ValueId args[7] = {grad_in(back, o, 0),  grad_in(back, o, 1),  grad_in(back, o, 2),
-                     grad_out(back, o, 0), grad_out(back, o, 1), dy[0]};
-  if (mask) args[6] = grad_in(back, o, 3);
-  Type types[3] = {*grad_in_type(back, o, 0), *grad_in_type(back, o, 1), *grad_in_type(back, o, 2)};
-  Op *n = fn_op(back->m, back->b, OP_attention_grad, mask ? 7 : 6, args, 3, types, back->loc);
-  for (int i = 0; i < o->ngroups; i++) op_add_group(back->m, n, o->group[i]);
-  const Attr *scale = attr_get(&o->attrs, ATTR_scale);
-  if (scale) attr_set_float(back->m, &n->attrs, ATTR_scale, scale->f);
-  const Attr *cap = attr_get(&o->attrs, ATTR_cap);
-  if (cap) attr_set_float(back->m, &n->attrs, ATTR_cap, cap->f);
-  ValueId first = n->out;
-  for (uint32_t i = 0; i < 3; i++) grad_give(back, o, i, first + i);
-  if (sink && grad_wants(back, o, o->nin - 1)) grad_sink(back, o, o->nin - 1, dy[0]);
 }
 
 void grad_removed(Back *back, const Op *o, const ValueId *dy) {

@@ -6,6 +6,7 @@
    blocks lists, adds them up for each rank, and takes the candidate whose busiest rank has the
    fewest. Masks without blocks rise or fall along the dim, and two pieces even them out. Must not:
    change the meaning of a program, which is the same with any number. */
+#include "ir/attention_operands.h"
 #include "ir/mask/lists.h"
 #include "ir/shape/placement.h"
 #include "place.h"
@@ -29,9 +30,8 @@ static void add_head(const Fn *f, ValueId mask, Axis key, LayoutRows *rows, int 
 
 /* False: no layout of queries that the axis deals out. */
 static bool rows_of(Module *m, const Fn *f, const Op *o, int axis, LayoutRows *rows) {
-  uint32_t operands = o->code == OP_attention ? 3 : 6;
-  if (op_family(o->code) != FAMILY_ATTENTION || o->nin <= operands) return false;
-  ValueId mask = o->in[operands];
+  ValueId mask = op_family(o->code) == FAMILY_ATTENTION ? attention_mask(f, o) : NO_VALUE;
+  if (mask == NO_VALUE) return false;
   Str q = o->group[0].from[0], k = o->group[0].to[0];
   Axis key = {k, type_size(value_type(f, o->in[1]), k)};
   *rows = (LayoutRows){.query = {q, type_size(value_type(f, o->in[0]), q)}};

@@ -2,6 +2,7 @@
 
    Every value has the element type that the plan gives it; casts to other types are made on
    demand, once per value and type. Op `wide` is removed. */
+#include "ir/attention_operands.h"
 #include "precision.h"
 
 typedef struct PrecisionWriter {
@@ -33,7 +34,9 @@ static Elem operand_elem(const PrecisionWriter *writer, const Op *o, uint32_t i)
   bool moves = (op_family(o->code) == FAMILY_STRUCT && o->code != OP_rope) || o->code == OP_gather;
   if (was != ELEM_f32) return was;
   if (moves) return o->nout ? plan->info[o->out].elem : was;
+  bool attention = op_family(o->code) == FAMILY_ATTENTION;
   if (!precision_is_product(o) || (o->code == OP_attention_grad && i == 4)) return was;
+  if (attention && i >= attention_fixed(o)) return was;
   for (uint32_t k = 0; k < o->nin; k++)
     if (plan->info[o->in[k]].wide) return was;
   return writer->p->compute;

@@ -21,11 +21,30 @@ static double scale_of(int i) {
 /* A third of the kernels cap their scores, within the range of scores or far from it. */
 static const char *cap_of(int i) { return i % 3 ? "" : i % 2 ? ", cap = 1.5" : ", cap = 20"; }
 
+/* A quarter of the kernels add a bias, which grows or falls with the distance and the query; `next`
+   is the first free value. Returns how many values it takes, the last of which is the bias. */
+static int add_bias(Harness *h, int i, const AttentionShape *s, int next) {
+  if (i % 4 != 2) return 0;
+  const char *both =
+      arena_printf(h->arena, "[T:%lld, S:%lld]", (long long)s->keys, (long long)s->queries);
+  harness_add(h, "  %%%d = iota[S] : i32[S:%lld]\n", next, (long long)s->queries);
+  harness_add(h, "  %%%d = expand[T] %%%d : i32%s\n", next + 1, next, both);
+  harness_add(h, "  %%%d = iota[T] : i32[T:%lld]\n", next + 2, (long long)s->keys);
+  harness_add(h, "  %%%d = sub %%%d, %%%d : i32%s\n", next + 3, next + 1, next + 2, both);
+  harness_add(h, "  %%%d = cast %%%d : f32%s\n", next + 4, next + 3, both);
+  harness_add(h, "  %%%d = const {value = %g} : f32[]\n", next + 5, i % 8 == 2 ? -0.07 : 0.3);
+  harness_add(h, "  %%%d = mul %%%d, %%%d : f32%s\n", next + 6, next + 4, next + 5, both);
+  return 7;
+}
+
 void attention_forward(Harness *h, int i, const char *elem, AttentionShape s, AttentionMask m) {
   int out = 3 + (*m.arguments ? 1 : 0) + m.values;
   const char *mask = out == 3 ? "" : arena_printf(h->arena, ", %%%d", out - 1);
   harness_add(h, "kernel @k%d(%%0 : %s, %%1 : %s, %%2 : %s%s) {family = \"attention\"} {\n%s", i,
               q_type(h, &s, elem), k_type(h, &s, elem), k_type(h, &s, elem), m.arguments, m.ops);
+  int biased = add_bias(h, i, &s, out);
+  out += biased;
+  if (biased) mask = arena_printf(h->arena, "%s, %%%d", mask, out - 1);
   harness_add(h, "  %%%d, %%%d = attention[S -> T; D] %%0, %%1, %%2%s {scale = %g%s} : ", out,
               out + 1, mask, scale_of(i), cap_of(i));
   harness_add(h, "%s, %s\n  return %%%d, %%%d\n}\n", harness_dense(h, elem, s.nq, s.qdim, s.qsize),
@@ -50,6 +69,9 @@ void attention_backward(Harness *h, int i, const char *elem, AttentionShape s, A
               k_type(h, &s, elem), k_type(h, &s, elem));
   harness_add(h, "%%3 : %s, %%4 : %s, %%5 : %s%s) {family = \"attention_grad\"} {\n%s",
               q_type(h, &s, elem), lse_type(h, &s), q_type(h, &s, elem), m.arguments, m.ops);
+  int biased = add_bias(h, i, &s, out);
+  out += biased;
+  if (biased) mask = arena_printf(h->arena, "%s, %%%d", mask, out - 1);
   harness_add(h,
               "  %%%d, %%%d, %%%d = attention_grad[S -> T; D] %%0, %%1, %%2, %%3, %%4, %%5%s "
               "{scale = %g%s} : ",

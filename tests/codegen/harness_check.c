@@ -297,7 +297,8 @@ static void consistent(Running *r, Tensor *args) {
       fn_clone_op(r->m, f, k, o, map);
       continue;
     }
-    ValueId in[] = {map[o->in[0]], map[o->in[1]], map[o->in[2]], o->nin > 6 ? map[o->in[6]] : 0};
+    ValueId in[5] = {map[o->in[0]], map[o->in[1]], map[o->in[2]]};
+    for (uint32_t j = 6; j < o->nin; j++) in[j - 3] = map[o->in[j]];
     uint32_t arg[] = {argument_of(k, o->in[3]), argument_of(k, o->in[4])};
     Type types[] = {*value_type(k, o->in[3]), *value_type(k, o->in[4])};
     Op *n = fn_op(r->m, f, OP_attention, o->nin - 3, in, 2, types, o->loc);

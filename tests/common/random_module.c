@@ -443,15 +443,19 @@ static bool make_attention(Gen *g) {
   Str seq = t.axis[0].dim, d = t.axis[1].dim, key = fresh_name(g, &t, t.axis[0].size);
   ValueId k = ir_rename(g->m, g->f, fit(g, pick(g), &t), seq, key, (Loc){0});
   ValueId v = ir_rename(g->m, g->f, fit(g, pick(g), &t), seq, key, (Loc){0});
-  ValueId args[4] = {q, k, v};
+  ValueId args[5] = {q, k, v};
+  uint32_t operands = 3;
   bool mask = below(g, 2);
   if (mask) {
     Axis s = t.axis[0], a = {key, s.size};
     ValueId i = ir_expand(g->m, g->f, ir_iota(g->m, g->f, s, (Loc){0}), 1, &a, (Loc){0});
-    args[3] = bin(g, below(g, 2) ? OP_lt : OP_le, ir_iota(g->m, g->f, a, (Loc){0}), i);
+    args[operands++] = bin(g, below(g, 2) ? OP_lt : OP_le, ir_iota(g->m, g->f, a, (Loc){0}), i);
   }
   Type out[2] = {t, type_without(&t, &d, 1)};
-  Op *o = fn_op(g->m, g->f, OP_attention, mask ? 4 : 3, args, 2, out, (Loc){0});
+  if (below(g, 3) == 0)
+    args[operands++] =
+        ir_rename(g->m, g->f, fit(g, pick(g), &out[1]), seq, key, (Loc){0}); /* a bias of keys */
+  Op *o = fn_op(g->m, g->f, OP_attention, operands, args, 2, out, (Loc){0});
   op_add_group(g->m, o, group_map(1, &seq, 1, &key));
   op_add_group(g->m, o, group_dims(1, &d));
   attr_set_float(g->m, &o->attrs, ATTR_scale, 0.7);

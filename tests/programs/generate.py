@@ -276,7 +276,13 @@ class Program:
         more = s.r.choice(['', '', ', scale = 0.4', ', cap = 0.7'])
         rows = [d for d in q[1] if d not in ('Batch', 'C') and s.r.random() < .5]
         more += s.r.choice(['', f', sink = {s.param(rows)}']) if rows else ''
+        kind = s.r.randrange(4)
+        more += s.bias() if kind == 1 else f', bias = {s.param([*rows, "K"])}' if kind == 2 else ''
         s.add(f'attention[B -> K; C]({q[0]}, {m[0]}, {m[0]}, mask = {s.mask()}{more})', q[1])
+
+    def bias(s):
+        if s.r.random() < .5: return f', bias = {s.param(["E"])}[E = bucket[B -> K; E](far = 9, both = off)]'
+        return f', bias = alibi[B -> K]({s.r.choice(["0.4", "sum[A](alibi_slopes[A]())"])})'
 
     def mask(s):
         some = ['all', 'padding(k)', 'causal', 'k'] + ['sliding(2)', 'same(j)', 'padding(b)', 'near'] * s.like

@@ -11,7 +11,8 @@ from common import EXAMPLES, check, read, run, text_file, workdir
 
 SHARDC, WORK = os.path.abspath(sys.argv[1]), workdir()
 HEAD = '''use "std"
-dims { Batch, Seq; Key like Seq; Vocab = 256; Embed = 24; Kv = 2; Group = 2; Head = 6; Layers = 3; Deep = 2 }
+dims { Batch, Seq; Key like Seq; Vocab = 256; Embed = 24; Kv = 2; Group = 2; Head = 6; Layers = 3; Deep = 2
+  Bucket = 8 }
 '''
 TAIL = '''
 train t for M {
@@ -104,6 +105,9 @@ CACHED = dict(
     blind=model('causal & blocks(4) & global([1], columns = off)'),  # most positions do not even see themselves
     layers=BY_LAYER,
     capped=model('causal, cap = 0.5'),
+    near=model('causal, bias = alibi[Seq -> Key](alibi_slopes[Group]())'),
+    buckets=model('causal, bias = table[Bucket = bucket[Seq -> Key; Bucket](far = 9, both = off)]').replace(
+        '  param wo', '  param table [Kv, Bucket] ~ normal(2)\n  param wo'),
     sinks=model('causal & sliding(5), sink = sinks').replace(
         '  param wo', '  param sinks [Kv, Group] ~ normal(2)\n  param wo'),
     nested=model(layers=NESTED, body=STACK.replace('Block', 'Pair')),
