@@ -41,7 +41,7 @@ static void scratch_parts(ChunkLoops *loops) {
   loops->packed_b = tile_elements(emit, i8, emit->scratch, emit_i64(emit, contract->plan.a_bytes));
   loops->sums = tile_elements(emit, i8, loops->packed_b, emit_i64(emit, contract->plan.b_bytes));
   loops->totals = tile_elements(emit, i8, loops->sums, emit_i64(emit, contract->plan.c_bytes));
-  loops->flags = tile_elements(emit, i8, loops->totals, emit_i64(emit, contract->plan.s_bytes));
+  loops->list = tile_elements(emit, i8, loops->totals, emit_i64(emit, contract->plan.s_bytes));
 }
 
 /* Elements of operand s between steps of the inner k dim. */
@@ -127,15 +127,16 @@ static LLVMValueRef tile_out(ChunkLoops *loops, uint32_t result, LLVMValueRef ti
                        emit_buffer(emit, contract->k->args.n + result), at);
 }
 
-/* Where a's rows of the tile after this one begin: of this panel, or the first one's at the next
+/* Where a's rows of the tile after the ith begin: of this panel, or the first one's at the next
  * block of k. */
-static LLVMValueRef next_tile(ChunkLoops *loops, LLVMValueRef tile, LLVMValueRef here) {
+static LLVMValueRef next_tile(ChunkLoops *loops, LLVMValueRef i, LLVMValueRef here) {
   Contract *contract = loops->c;
   Emit *emit = contract->e;
   if (!contract->prefetch_a) return here;
-  LLVMValueRef next = tile_add(emit, tile, emit_i64(emit, 1));
-  LLVMValueRef more = LLVMBuildICmp(emit->builder, LLVMIntSLT, next, loops->row.to, "");
-  next = LLVMBuildSelect(emit->builder, more, next, loops->row.from, "");
+  LLVMValueRef next = tile_add(emit, i, emit_i64(emit, 1));
+  LLVMValueRef more = LLVMBuildICmp(emit->builder, LLVMIntSLT, next, loops->count, "");
+  next = LLVMBuildSelect(emit->builder, more, next, emit_i64(emit, 0), "");
+  next = contract_listed_tile(loops, next);
   if (contract->plan.rows_a) return tile_a(loops, next);
   LLVMValueRef block = tile_times(emit, loops->k.length, step_stride(contract, SIDE_A));
   LLVMValueRef on = LLVMBuildSelect(emit->builder, more, emit_i64(emit, 0), block, "");
@@ -265,10 +266,10 @@ static LLVMValueRef slice_source(ChunkLoops *loops, const NextPanel *next, LLVMV
 /* Fetched with row tile i: the slice that is packed with the next one, after the last one the first
    slice of the panel after the next. */
 static LLVMValueRef fetch_slice(ChunkLoops *loops, const NextPanel *next, LLVMValueRef i,
-                                LLVMValueRef tiles, LLVMValueRef end) {
+                                LLVMValueRef end) {
   Emit *emit = loops->c->e;
   LLVMValueRef after = tile_add(emit, i, emit_i64(emit, 1));
-  LLVMValueRef more = LLVMBuildICmp(emit->builder, LLVMIntSLT, after, tiles, "");
+  LLVMValueRef more = LLVMBuildICmp(emit->builder, LLVMIntSLT, after, loops->count, "");
   LLVMValueRef here = slice_source(loops, &next[0], end);
   return LLVMBuildSelect(emit->builder, more, here,
                          slice_source(loops, &next[1], emit_i64(emit, 0)), "");
@@ -293,8 +294,7 @@ static LLVMValueRef fetch_copied(ChunkLoops *loops, LLVMValueRef panel, LLVMValu
                                  int vectors) {
   Contract *contract = loops->c;
   Emit *emit = contract->e;
-  LLVMValueRef tiles = LLVMBuildNSWSub(emit->builder, loops->row.to, loops->row.from, "");
-  LLVMValueRef from = contract_slice(contract, i, tiles, loops->k.length).from;
+  LLVMValueRef from = contract_slice(contract, i, loops->count, loops->k.length).from;
   LLVMValueRef steps = tile_add(emit, loops->k.length, from);
   return tile_elements(emit, contract->f32, panel,
                        tile_times(emit, steps, vectors * contract->plan.lanes));
@@ -302,7 +302,7 @@ static LLVMValueRef fetch_copied(ChunkLoops *loops, LLVMValueRef panel, LLVMValu
 
 /* Row tile i of the chunk: a slice of the next panel is packed, what comes after it is fetched. */
 static void prepare_prefetch(ChunkLoops *loops, const NextPanel *next, LLVMValueRef i, int vectors,
-                             LLVMValueRef filled, LLVMValueRef *args) {
+                             LLVMValueRef *args) {
   Contract *contract = loops->c;
   Emit *emit = contract->e;
   args[MICRO_PREFETCH] = args[MICRO_SLICE] = args[MICRO_PLACE] = args[MICRO_B];
@@ -312,19 +312,16 @@ static void prepare_prefetch(ChunkLoops *loops, const NextPanel *next, LLVMValue
   else if (contract->prefetch && !contract->double_buffered)
     args[MICRO_PREFETCH] = fetch_lanes(loops, next, i);
   if (!contract->double_buffered) return;
-  LLVMValueRef tiles = LLVMBuildNSWSub(emit->builder, loops->row.to, loops->row.from, "");
-  Range part = contract_slice(contract, i, tiles, next->length);
+  Range part = contract_slice(contract, i, loops->count, next->length);
   if (contract->amx) {
     args[MICRO_PREFETCH] = slice_source(loops, next, part.to);
   } else {
     LLVMValueRef interleaved = interleaved_steps(loops, next, part, vectors);
-    if (filled)
-      interleaved = LLVMBuildSelect(emit->builder, filled, interleaved, emit_i64(emit, 0), "");
     args[MICRO_SLICE] = slice_source(loops, next, part.from);
     LLVMValueRef row = tile_times(emit, part.from, vectors * contract->plan.lanes);
     args[MICRO_PLACE] = tile_elements(emit, contract->f32, next->dst, row);
     args[MICRO_PACKS] = interleaved;
-    args[MICRO_PREFETCH] = fetch_slice(loops, next, i, tiles, part.to);
+    args[MICRO_PREFETCH] = fetch_slice(loops, next, i, part.to);
     part.from = tile_add(emit, part.from, interleaved);
   }
   pack_slice(loops, next, part);
@@ -336,20 +333,28 @@ typedef struct RowTile {
   LLVMValueRef args[MICRO_ARGS];
 } RowTile;
 
-static TileAt tile_at(ChunkLoops *loops, LLVMValueRef tile, LLVMValueRef panel, LLVMValueRef v0,
-                      int vectors) {
+TileAt contract_tile_at(ChunkLoops *loops, LLVMValueRef tile, LLVMValueRef v0, int vectors) {
   Contract *contract = loops->c;
   TileAt at = {.batch = loops->b, .v0 = v0, .vectors = vectors};
   at.m_outer = contract_tile_outer(contract, tile), at.row0 = contract_tile_row(contract, tile);
-  at.rows = contract_tile_rows(contract, tile), at.values = tile_sums(loops, tile, panel);
+  at.rows = contract_tile_rows(contract, tile);
   return at;
 }
 
-static RowTile row_tile(ChunkLoops *loops, LLVMValueRef tile, LLVMValueRef panel, LLVMValueRef v0,
+static TileAt tile_with_sums(ChunkLoops *loops, LLVMValueRef tile, LLVMValueRef panel,
+                             LLVMValueRef v0, int vectors) {
+  TileAt at = contract_tile_at(loops, tile, v0, vectors);
+  at.values = tile_sums(loops, tile, panel);
+  return at;
+}
+
+/* The ith of those to multiply. */
+static RowTile row_tile(ChunkLoops *loops, LLVMValueRef i, LLVMValueRef panel, LLVMValueRef v0,
                         LLVMValueRef b, int vectors, const NextPanel *next) {
   const Contract *contract = loops->c;
   Emit *emit = contract->e;
-  RowTile x = {tile_at(loops, tile, panel, v0, vectors),
+  LLVMValueRef tile = contract_listed_tile(loops, i);
+  RowTile x = {tile_with_sums(loops, tile, panel, v0, vectors),
                {[MICRO_A] = tile_a(loops, tile),
                 [MICRO_B] = b,
                 [MICRO_O0] = loops->k.o0,
@@ -361,17 +366,12 @@ static RowTile row_tile(ChunkLoops *loops, LLVMValueRef tile, LLVMValueRef panel
                 [MICRO_HALF] = loops->k.half ? loops->k.half : emit_i64(emit, 0)}};
   x.args[MICRO_C] = x.at.values,
   x.args[MICRO_OUT] = tile_out(loops, contract->first, tile, v0, x.at.values);
-  for (int i = 0; i < BESIDE; i++)
-    x.args[MICRO_BESIDE + i] = i < contract->nbeside
-                                   ? tile_out(loops, contract->beside[i], tile, v0, x.at.values)
+  for (int j = 0; j < BESIDE; j++)
+    x.args[MICRO_BESIDE + j] = j < contract->nbeside
+                                   ? tile_out(loops, contract->beside[j], tile, v0, x.at.values)
                                    : x.args[MICRO_OUT];
-  LLVMValueRef filled = contract_tile_filled(loops, tile);
-  if (filled && contract_zero_epilogue(contract)) x.at.filled = filled;
-  prepare_prefetch(loops, next, LLVMBuildNSWSub(emit->builder, tile, loops->row.from, ""), vectors,
-                   filled, x.args);
-  for (int i = MICRO_LENGTH; filled && i <= MICRO_HALF; i++)
-    x.args[i] = LLVMBuildSelect(emit->builder, filled, x.args[i], emit_i64(emit, 0), "");
-  x.args[MICRO_NEXT] = next_tile(loops, tile, x.args[MICRO_A]);
+  prepare_prefetch(loops, next, i, vectors, x.args);
+  x.args[MICRO_NEXT] = next_tile(loops, i, x.args[MICRO_A]);
   x.args[MICRO_DIRECT] = is_direct(loops, v0, vectors);
   return x;
 }
@@ -383,7 +383,7 @@ static void row_tiles(ChunkLoops *loops, LLVMValueRef panel, LLVMValueRef v0, LL
   NextPanel next[2] = {0};
   for (int i = 0; i < 2 && contract->prefetch && !contract->prefetch_copy; i++)
     next[i] = next_panel(loops, panel, i + 1);
-  Loop loop = emit_loop(emit, loops->row.from, loops->row.to, 1, 0, NULL);
+  Loop loop = emit_loop(emit, emit_i64(emit, 0), loops->count, 1, 0, NULL);
   RowTile x = row_tile(loops, loop.i, panel, v0, b, vectors, next);
   call_micro(loops, x.args, x.at.rows, vectors);
   LLVMValueRef in_sums =
@@ -418,11 +418,12 @@ static void pipelined_tiles(ChunkLoops *loops, LLVMValueRef panel, LLVMValueRef 
   NextPanel n = {0};
   LLVMValueRef one = emit_i64(emit, 1);
   if (contract->double_buffered) n = next_panel(loops, panel, 1);
-  Loop t = emit_loop(emit, loops->row.from, loops->row.to, 1, 0, NULL);
+  Loop t = emit_loop(emit, emit_i64(emit, 0), loops->count, 1, 0, NULL);
   RowTile x = row_tile(loops, t.i, panel, v0, b, vectors, &n);
-  LLVMValueRef begun = LLVMBuildICmp(emit->builder, LLVMIntSGT, t.i, loops->row.from, "");
+  LLVMValueRef begun = LLVMBuildICmp(emit->builder, LLVMIntSGT, t.i, emit_i64(emit, 0), "");
   begun = LLVMBuildAnd(emit->builder, begun, loops->last, "");
-  TileAt before = tile_at(loops, LLVMBuildNSWSub(emit->builder, t.i, one, ""), panel, v0, vectors);
+  LLVMValueRef earlier = contract_listed_tile(loops, LLVMBuildNSWSub(emit->builder, t.i, one, ""));
+  TileAt before = tile_with_sums(loops, earlier, panel, v0, vectors);
   Loop p = emit_loop(emit, emit_i64(emit, 0), emit_i64(emit, PARTS), 1, 0, NULL);
   LLVMValueRef next = tile_add(emit, p.i, one);
   x.args[MICRO_FROM] = part_of(emit, p.i, loops->k.length);
@@ -434,8 +435,8 @@ static void pipelined_tiles(ChunkLoops *loops, LLVMValueRef panel, LLVMValueRef 
   emit_loop_end(emit, &p);
   emit_loop_end(emit, &t);
   Branch last = emit_if(emit, loops->last);
-  TileAt rest =
-      tile_at(loops, LLVMBuildNSWSub(emit->builder, loops->row.to, one, ""), panel, v0, vectors);
+  earlier = contract_listed_tile(loops, LLVMBuildNSWSub(emit->builder, loops->count, one, ""));
+  TileAt rest = tile_with_sums(loops, earlier, panel, v0, vectors);
   contract_epilogue(contract, &rest);
   emit_end_if(emit, last);
 }
@@ -495,7 +496,6 @@ static void panels(ChunkLoops *loops) {
   if (contract->plan.tile[TILE_PACK_A] && !contract->plan.shared)
     contract_pack_a(contract, loops->a_base, loops->packed_a, loops->row.from, loops->row.to,
                     &loops->k);
-  contract_seek_tiles(loops);
   Loop loop = emit_loop(emit, loops->panel.from, loops->panel.to, 1, 0, NULL);
   LLVMValueRef wide = contract_is_wide(contract, loop.i),
                count = LLVMBuildNSWSub(emit->builder, loops->panel.to, loops->panel.from, "");
@@ -592,7 +592,12 @@ void contract_emit(Emit *emit) {
   scratch_parts(&loops);
   Loop loop = emit_loop(emit, loops.batch.from, loops.batch.to, 1, 0, NULL);
   loops.b = loop.i;
+  contract_list_tiles(&loops);
+  Branch some =
+      emit_if(emit, LLVMBuildICmp(emit->builder, LLVMIntSGT, loops.count, emit_i64(emit, 0), ""));
   k_blocks(&loops);
+  emit_end_if(emit, some);
+  contract_empty_tiles(&loops);
   emit_loop_end(emit, &loop);
   if (contract.amx) contract_amx_end(&contract);
   nontemporal_end(emit, contract.nontemporal);

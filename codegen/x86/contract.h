@@ -152,8 +152,8 @@ void contract_pack_squares(Contract *c, LLVMValueRef src, LLVMValueRef dst, LLVM
 LLVMValueRef contract_packed_tile(Contract *c, LLVMValueRef n, const KBlock *x);
 typedef struct TileAt { /* where a register tile is, for the epilogue */
   LLVMValueRef batch, m_outer, row0, rows, v0, values;
-  LLVMValueRef first;  /* rows before it are done; NULL: 0 */
-  LLVMValueRef filled; /* i1: else all results are 0; NULL: that is not known */
+  LLVMValueRef first; /* rows before it are done; NULL: 0 */
+  bool zero;          /* all results are 0 */
   int vectors;
 } TileAt;
 void contract_epilogue(Contract *c, const TileAt *place);

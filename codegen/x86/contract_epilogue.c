@@ -11,7 +11,6 @@
 typedef struct Epilogue {
   Contract *c;
   const TileAt *t;
-  bool zero;                                /* of an empty tile: all results are 0 */
   LLVMValueRef outer[8], first[8], mask[8]; /* per vector of the tile */
 } Epilogue;
 
@@ -92,9 +91,9 @@ static void store_results(Epilogue *epilogue, LLVMValueRef r, int v) {
   Point p = point_of(epilogue, tile_add(emit, epilogue->t->row0, r), v);
   LLVMValueRef value[MAX_RESULTS];
   expr_reset(emit);
-  expr_bind(emit, contract->product.value, sums(epilogue, r, v));
+  if (!epilogue->t->zero) expr_bind(emit, contract->product.value, sums(epilogue, r, v));
   for (uint32_t i = 0; i < contract->k->results.n; i++)
-    if (epilogue->zero) value[i] = zero_of(epilogue, contract->k->results.at[i]);
+    if (epilogue->t->zero) value[i] = zero_of(epilogue, contract->k->results.at[i]);
     else if (contract->k->results.at[i] != contract->product.sum)
       value[i] = expr_value(emit, contract->k->results.at[i], &p);
   for (uint32_t i = 0; i < contract->k->results.n; i++) {
@@ -141,26 +140,12 @@ bool contract_zero_epilogue(const Contract *contract) {
         !is_zero_with(contract, k->results.at[i]))
       return false;
   }
-  return contract->plan.tile[TILE_K_OUTER] * contract->plan.tile[TILE_K_INNER] == 1;
-}
-
-static void write_tile(Contract *contract, const TileAt *place, bool zero) {
-  Epilogue epilogue = {.c = contract, .t = place, .zero = zero};
-  LLVMValueRef aligned =
-      contract_aligned(contract, emit_buffer(contract->e, contract->k->args.n + contract->first));
-  nontemporal_either(contract->e, contract->nontemporal, aligned, rows, &epilogue);
+  return true;
 }
 
 void contract_epilogue(Contract *contract, const TileAt *place) {
-  Emit *emit = contract->e;
-  if (!place->filled) {
-    write_tile(contract, place, false);
-    return;
-  }
-  Branch filled = emit_if(emit, place->filled);
-  write_tile(contract, place, false);
-  emit_end_if(emit, filled);
-  Branch empty = emit_if(emit, LLVMBuildNot(emit->builder, place->filled, ""));
-  write_tile(contract, place, true);
-  emit_end_if(emit, empty);
+  Epilogue epilogue = {.c = contract, .t = place};
+  LLVMValueRef aligned =
+      contract_aligned(contract, emit_buffer(contract->e, contract->k->args.n + contract->first));
+  nontemporal_either(contract->e, contract->nontemporal, aligned, rows, &epilogue);
 }

@@ -14,7 +14,9 @@ typedef struct ChunkLoops { /* the position of the loops of a chunk */
   LLVMValueRef turn;                           /* number of the panel in the chunk's order */
   LLVMValueRef packed_a, packed_b, sums;       /* scratch */
   LLVMValueRef totals;                         /* of b's panels over k (contract_sums.c) */
-  LLVMValueRef flags;                          /* of row tiles: i64s (contract_skip.c) */
+  LLVMValueRef list;                           /* of row tiles: i64s (contract_skip.c) */
+  LLVMValueRef count;                          /* of row tiles to multiply */
+  LLVMValueRef empty;                          /* of the others; NULL: the kernel skips none */
 } ChunkLoops;
 
 /* Goes to block `turn` of k. */
@@ -28,11 +30,16 @@ LLVMValueRef contract_panel_first(Contract *c, LLVMValueRef p);
 /* Packs for all chunks, in a phase of its own. */
 void contract_share(Contract *c);
 
+/* Where a register tile is: rows of a row tile, vectors from v0. */
+TileAt contract_tile_at(ChunkLoops *loops, LLVMValueRef tile, LLVMValueRef v0, int vectors);
+
 /* ---- zeros (contract_skip.c): nothing where the kernel does not skip them ---- */
-/* Looks which row tiles of the chunk are not all zero in the present block of k. */
-void contract_seek_tiles(ChunkLoops *loops);
-/* i1, after it; NULL: the kernel skips none */
-LLVMValueRef contract_tile_filled(ChunkLoops *loops, LLVMValueRef tile);
+/* Lists which row tiles of the chunk are not all zero at this batch: sets count and empty. */
+void contract_list_tiles(ChunkLoops *loops);
+/* Row tile i of those to multiply. */
+LLVMValueRef contract_listed_tile(ChunkLoops *loops, LLVMValueRef i);
+/* Results of the others. */
+void contract_empty_tiles(ChunkLoops *loops);
 /* Ends the present block of k at the last step that is not zero. */
 void contract_seek_steps(ChunkLoops *loops);
 

@@ -1,13 +1,14 @@
 /* Products over the places of experts (attribute `skips`, set by pass select): many places are
    empty, and their rows are zeros.
 
-   Row tiles of a whose elements in this block of k are all zero are not multiplied: their
-   micro-kernel runs over no steps, so it stores zeros, or adds nothing to the blocks of k before.
-   If all results are products with the tile's sums, the epilogue writes zeros and reads nothing.
+   A chunk first lists its row tiles of a: those with an element that is not zero from the front,
+   the empty ones from the back. Products visit the front of the list alone, so panels of b are
+   packed and fetched while these are computed. The empty tiles follow: their epilogue reads zeros
+   in place of sums; if all results are products with the sums, it writes zeros and reads nothing.
    Where places are summed (gradients of weights), each outer index of k is a block of its own, and
    the block ends at the last step at which the chunk's rows of a are not zero.
 
-   Zeros are looked for in memory, once per chunk and block of k, not derived from counts: this
+   Zeros are looked for in memory, once per chunk, not derived from counts: this
    needs no further operand, whichever rank the rows come from, and a row is seen to be filled by
    its first elements. The result is that of all products, but for zeros times an infinity or NaN
    of b. */
@@ -16,7 +17,7 @@
 
 static bool contract_skips_tiles(const Contract *contract) {
   const Product *product = &contract->product;
-  return contract->plan.e_bytes && !contract->amx && product->k.count &&
+  return contract->plan.e_bytes && !contract->amx && product->k.count && product->sum == NO_VALUE &&
          product->k.dim[product->k.count - 1].a == 1 && product->k.outer == 1;
 }
 
@@ -102,33 +103,95 @@ static void seek(Contract *contract, bool backward, LLVMValueRef *args) {
 
 /* ---- row tiles ---- */
 
-static LLVMValueRef flag(ChunkLoops *loops, LLVMValueRef tile) {
-  Emit *emit = loops->c->e;
-  LLVMValueRef n = LLVMBuildNSWSub(emit->builder, tile, loops->row.from, "");
-  return tile_elements(emit, loops->c->i64, loops->flags, n);
+/* Entry i of the list; the first word is the one that `seek` writes. */
+static LLVMValueRef entry(ChunkLoops *loops, LLVMValueRef i) {
+  return tile_elements(loops->c->e, loops->c->i64, loops->list,
+                       tile_add(loops->c->e, i, emit_i64(loops->c->e, 1)));
 }
 
-void contract_seek_tiles(ChunkLoops *loops) {
+static LLVMValueRef entry_from_back(ChunkLoops *loops, LLVMValueRef i) {
+  LLVMValueRef last = emit_i64(loops->c->e, loops->c->plan.tiles_max - 1);
+  return entry(loops, LLVMBuildNSWSub(loops->c->e->builder, last, i, ""));
+}
+
+/* Appends a tile to the front or the back of the list: loop's carried counts. */
+static void list_tile(ChunkLoops *loops, Loop *loop) {
   Contract *contract = loops->c;
   Emit *emit = contract->e;
-  if (!contract_skips_tiles(contract)) return;
-  Loop loop = emit_loop(emit, loops->row.from, loops->row.to, 1, 0, NULL);
-  LLVMValueRef length = tile_times(emit, loops->k.length, contract->plan.tile[TILE_DEPTH]);
-  if (loops->k.half) length = LLVMBuildNSWSub(emit->builder, length, loops->k.half, "");
   LLVMValueRef base = tile_elements(emit, contract_memory(emit, contract->product.elem_a),
-                                    loops->a_base, contract_tile_offset(contract, loop.i, SIDE_A));
+                                    loops->a_base, contract_tile_offset(contract, loop->i, SIDE_A));
   LLVMValueRef args[SEEK_ARGS] = {
-      base, flag(loops, loop.i), contract_tile_rows(contract, loop.i), length,
+      base, loops->list, contract_tile_rows(contract, loop->i),
+      emit_i64(emit, contract->product.k.inner),
       emit_i64(emit, contract_inner_stride(&contract->product.m, SIDE_A))};
   seek(contract, false, args);
+  LLVMValueRef found = LLVMBuildLoad2(emit->builder, contract->i64, loops->list, "");
+  LLVMValueRef some = LLVMBuildICmp(emit->builder, LLVMIntNE, found, emit_i64(emit, 0), "");
+  LLVMValueRef at = LLVMBuildSelect(emit->builder, some, entry(loops, loop->phi[0]),
+                                    entry_from_back(loops, loop->phi[1]), "");
+  LLVMBuildStore(emit->builder, loop->i, at);
+  LLVMValueRef one = LLVMBuildZExt(emit->builder, some, contract->i64, "");
+  loop->next[0] = tile_add(emit, loop->phi[0], one);
+  loop->next[1] =
+      tile_add(emit, loop->phi[1], LLVMBuildXor(emit->builder, one, emit_i64(emit, 1), ""));
+}
+
+void contract_list_tiles(ChunkLoops *loops) {
+  Emit *emit = loops->c->e;
+  loops->count = LLVMBuildNSWSub(emit->builder, loops->row.to, loops->row.from, "");
+  loops->empty = NULL;
+  if (!contract_skips_tiles(loops->c)) return;
+  contract_enter_block(loops, emit_i64(emit, 0));
+  LLVMValueRef none[2] = {emit_i64(emit, 0), emit_i64(emit, 0)};
+  Loop loop = emit_loop(emit, loops->row.from, loops->row.to, 1, 2, none);
+  list_tile(loops, &loop);
+  emit_loop_end(emit, &loop);
+  loops->count = loop.phi[0], loops->empty = loop.phi[1];
+}
+
+LLVMValueRef contract_listed_tile(ChunkLoops *loops, LLVMValueRef i) {
+  Emit *emit = loops->c->e;
+  if (!loops->empty) return tile_add(emit, loops->row.from, i);
+  return LLVMBuildLoad2(emit->builder, loops->c->i64, entry(loops, i), "tile");
+}
+
+/* A tile of zeros where sums are. */
+static void zero_sums(ChunkLoops *loops) {
+  Contract *contract = loops->c;
+  Emit *emit = contract->e;
+  int64_t each = contract->plan.tile[TILE_ROWS] * contract->plan.tile[TILE_VECTORS];
+  Loop loop = emit_loop(emit, emit_i64(emit, 0), emit_i64(emit, each), 1, 0, NULL);
+  LLVMValueRef at = tile_elements(emit, contract->f32, loops->sums,
+                                  tile_times(emit, loop.i, contract->plan.lanes));
+  LLVMSetAlignment(LLVMBuildStore(emit->builder, LLVMConstNull(contract->vector), at), 4);
   emit_loop_end(emit, &loop);
 }
 
-LLVMValueRef contract_tile_filled(ChunkLoops *loops, LLVMValueRef tile) {
-  Emit *emit = loops->c->e;
-  if (!contract_skips_tiles(loops->c)) return NULL;
-  LLVMValueRef at = LLVMBuildLoad2(emit->builder, loops->c->i64, flag(loops, tile), "filled");
-  return LLVMBuildICmp(emit->builder, LLVMIntNE, at, emit_i64(emit, 0), "");
+static void empty_panel(ChunkLoops *loops, LLVMValueRef tile, LLVMValueRef panel, int wide) {
+  Contract *contract = loops->c;
+  TileAt at = contract_tile_at(loops, tile, contract_panel_first(contract, panel),
+                               (int)contract->plan.width + wide);
+  at.values = loops->sums, at.zero = contract_zero_epilogue(contract);
+  contract_epilogue(contract, &at);
+}
+
+void contract_empty_tiles(ChunkLoops *loops) {
+  Contract *contract = loops->c;
+  Emit *emit = contract->e;
+  if (!loops->empty) return;
+  if (!contract_zero_epilogue(contract)) zero_sums(loops);
+  Loop loop = emit_loop(emit, emit_i64(emit, 0), loops->empty, 1, 0, NULL);
+  LLVMValueRef tile =
+      LLVMBuildLoad2(emit->builder, contract->i64, entry_from_back(loops, loop.i), "tile");
+  Loop panel = emit_loop(emit, loops->panel.from, loops->panel.to, 1, 0, NULL);
+  LLVMValueRef wide = contract_is_wide(contract, panel.i);
+  for (int i = 0; i <= (contract->plan.wide > 0); i++) {
+    Branch branch = emit_if(emit, i ? wide : LLVMBuildNot(emit->builder, wide, ""));
+    empty_panel(loops, tile, panel.i, i);
+    emit_end_if(emit, branch);
+  }
+  emit_loop_end(emit, &panel);
+  emit_loop_end(emit, &loop);
 }
 
 /* ---- steps of k ---- */
@@ -146,11 +209,11 @@ void contract_seek_steps(ChunkLoops *loops) {
       emit, from, contract_offset(emit, &product->k, product->k.count - 1, loops->k.o0, SIDE_A));
   int64_t depth = contract->plan.tile[TILE_DEPTH];
   LLVMValueRef args[SEEK_ARGS] = {
-      tile_elements(emit, contract_memory(emit, product->elem_a), loops->a_base, at), loops->flags,
+      tile_elements(emit, contract_memory(emit, product->elem_a), loops->a_base, at), loops->list,
       tile_times(emit, loops->k.length, depth), LLVMBuildNSWSub(emit->builder, to, from, ""),
       emit_i64(emit, contract_inner_stride(&product->k, SIDE_A))};
   seek(contract, true, args);
-  LLVMValueRef n = LLVMBuildLoad2(emit->builder, contract->i64, loops->flags, "steps");
+  LLVMValueRef n = LLVMBuildLoad2(emit->builder, contract->i64, loops->list, "steps");
   n = tile_add(emit, n, emit_i64(emit, depth - 1));
   loops->k.length = LLVMBuildUDiv(emit->builder, n, emit_i64(emit, depth), "");
   if (contract->plan.tile[TILE_K_OUTER] * contract->plan.tile[TILE_K_INNER] == 1)

@@ -322,7 +322,7 @@ ProductPlan product_plan(const Product *product, int lanes, const int64_t tile[T
   if (product_sliced(product, tile)) plan.b_bytes *= 2;
   if (product->sum != NO_VALUE)
     plan.s_bytes = round_up(plan.panels_max * tile[TILE_VECTORS] * lanes * 4, CACHE_LINE);
-  if (product->place) plan.e_bytes = round_up(plan.tiles_max * 8, CACHE_LINE);
+  if (product->place) plan.e_bytes = round_up((plan.tiles_max + 1) * 8, CACHE_LINE);
   bool two = tile[TILE_DEPTH] == DEPTH_AMX; /* one may wait for its epilogue */
   plan.c_bytes =
       round_up(partial ? plan.tiles_max * plan.panels_max * block : block << two, CACHE_LINE);

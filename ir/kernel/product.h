@@ -84,7 +84,7 @@ typedef struct ProductPlan {
   int64_t a_bytes, b_bytes,
       c_bytes, /* scratch: packed a of a row block, one panel of b, tiles of partial results */
       s_bytes, /* sums of the panels of a chunk */
-      e_bytes; /* if it skips: which row tiles of a chunk are not empty */
+      e_bytes; /* if it skips: a list of the row tiles of a chunk */
   bool rows_a, shared, shared_b; /* what TILE_PACK_A and TILE_PACK_B say */
   int64_t groups, groups_b;      /* if shared: chunks of tiles, or of steps or panels of b, that are
                                     copied together, of each batch and block of k */
