@@ -333,17 +333,9 @@ typedef struct RowTile {
   LLVMValueRef args[MICRO_ARGS];
 } RowTile;
 
-TileAt contract_tile_at(ChunkLoops *loops, LLVMValueRef tile, LLVMValueRef v0, int vectors) {
-  Contract *contract = loops->c;
-  TileAt at = {.batch = loops->b, .v0 = v0, .vectors = vectors};
-  at.m_outer = contract_tile_outer(contract, tile), at.row0 = contract_tile_row(contract, tile);
-  at.rows = contract_tile_rows(contract, tile);
-  return at;
-}
-
 static TileAt tile_with_sums(ChunkLoops *loops, LLVMValueRef tile, LLVMValueRef panel,
                              LLVMValueRef v0, int vectors) {
-  TileAt at = contract_tile_at(loops, tile, v0, vectors);
+  TileAt at = contract_tile_at(loops->c, loops->b, tile, v0, vectors);
   at.values = tile_sums(loops, tile, panel);
   return at;
 }
@@ -600,6 +592,6 @@ void contract_emit(Emit *emit) {
   contract_empty_tiles(&loops);
   emit_loop_end(emit, &loop);
   if (contract.amx) contract_amx_end(&contract);
-  nontemporal_end(emit, contract.nontemporal);
+  nontemporal_end(emit, contract.nontemporal | (loops.empty ? contract.zeros : 0));
   emit_end_phase(emit);
 }

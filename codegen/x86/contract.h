@@ -31,6 +31,7 @@ typedef struct Contract {
   Elem out;        /* its element type */
   /* its bit, if it is written with non-temporal stores where its vectors are aligned */
   uint64_t nontemporal;
+  uint64_t zeros;       /* the same of empty tiles: bits of several results */
   LLVMTypeRef a_memory; /* elements of a as the micro-kernel finds them: f32 if they are packed */
   uint32_t first;       /* the result of the product's dims that comes first */
   uint32_t beside[BESIDE]; /* others with the same layout, so that a tile's rows can be fetched */
@@ -84,10 +85,12 @@ void contract_interleave(Contract *c, int vectors, LLVMValueRef src, LLVMValueRe
                          LLVMValueRef i);
 
 /* ---- results that no cache holds (contract_nontemporal.c) ---- */
-void contract_plan_nontemporal(Contract *c); /* sets nontemporal; after contract_plan_prefetch */
-/* i1: the vector at this address of the result, and those around it, are aligned; NULL: nontemporal
-   is 0 */
+/* Sets nontemporal and zeros; after contract_plan_prefetch */
+void contract_plan_nontemporal(Contract *c);
+/* i1: the vector at this address of the result, and those around it, are aligned */
 LLVMValueRef contract_aligned(Contract *c, LLVMValueRef address);
+/* i1: those of all these results are; NULL: there are none */
+LLVMValueRef contract_all_aligned(Contract *c, uint64_t results);
 
 /* ---- parts ---- */
 /* The micro-kernel: C[rows][vectors] of TILE_VECTORS vectors a row (+)= A B over a block of k. Its
@@ -156,6 +159,9 @@ typedef struct TileAt { /* where a register tile is, for the epilogue */
   bool zero;          /* all results are 0 */
   int vectors;
 } TileAt;
+/* The rows of a row tile, vectors from v0; values are not set. */
+TileAt contract_tile_at(Contract *c, LLVMValueRef batch, LLVMValueRef tile, LLVMValueRef v0,
+                        int vectors);
 void contract_epilogue(Contract *c, const TileAt *place);
 /* Are all results 0 where the product is? Then the operands of an empty tile need not be read. */
 bool contract_zero_epilogue(const Contract *c);

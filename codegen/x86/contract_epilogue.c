@@ -66,6 +66,14 @@ Point contract_point(Contract *contract, const TileAt *place, int v) {
   return point_of(&epilogue, place->row0, v);
 }
 
+TileAt contract_tile_at(Contract *contract, LLVMValueRef batch, LLVMValueRef tile, LLVMValueRef v0,
+                        int vectors) {
+  TileAt at = {.batch = batch, .v0 = v0, .vectors = vectors};
+  at.m_outer = contract_tile_outer(contract, tile), at.row0 = contract_tile_row(contract, tile);
+  at.rows = contract_tile_rows(contract, tile);
+  return at;
+}
+
 static LLVMValueRef sums(Epilogue *epilogue, LLVMValueRef r, int v) {
   Contract *contract = epilogue->c;
   Emit *emit = contract->e;
@@ -145,7 +153,7 @@ bool contract_zero_epilogue(const Contract *contract) {
 
 void contract_epilogue(Contract *contract, const TileAt *place) {
   Epilogue epilogue = {.c = contract, .t = place};
-  LLVMValueRef aligned =
-      contract_aligned(contract, emit_buffer(contract->e, contract->k->args.n + contract->first));
-  nontemporal_either(contract->e, contract->nontemporal, aligned, rows, &epilogue);
+  uint64_t results = place->zero ? contract->zeros : contract->nontemporal;
+  nontemporal_either(contract->e, results, contract_all_aligned(contract, results), rows,
+                     &epilogue);
 }

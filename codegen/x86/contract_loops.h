@@ -30,9 +30,6 @@ LLVMValueRef contract_panel_first(Contract *c, LLVMValueRef p);
 /* Packs for all chunks, in a phase of its own. */
 void contract_share(Contract *c);
 
-/* Where a register tile is: rows of a row tile, vectors from v0. */
-TileAt contract_tile_at(ChunkLoops *loops, LLVMValueRef tile, LLVMValueRef v0, int vectors);
-
 /* ---- zeros (contract_skip.c): nothing where the kernel does not skip them ---- */
 /* Lists which row tiles of the chunk are not all zero at this batch: sets count and empty. */
 void contract_list_tiles(ChunkLoops *loops);

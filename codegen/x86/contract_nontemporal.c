@@ -4,7 +4,10 @@
    result must begin on whole lines; the alignment of vectors is tested when the kernel runs,
    because results may be parts of others. Not used where the epilogue reads something as large as
    the result: it may have the same buffer, and its lines are in the cache already. Measured:
-   docs/performance.md. */
+   docs/performance.md.
+
+   Zeros of empty tiles (contract_skip.c) are written so to all results of one layout: no operand is
+   read. */
 #include "contract.h"
 #include "ir/support/num.h"
 
@@ -30,19 +33,32 @@ static bool reads_as_much(const Contract *contract, int64_t result) {
 }
 
 void contract_plan_nontemporal(Contract *contract) {
-  if (!contract->out_row || contract->k->results.n != 1 + (contract->product.sum != NO_VALUE))
-    return;
+  if (!contract->out_row) return;
   int64_t n = elements(contract->k, contract->k->results.at[contract->first]);
   bool may = n * elem_bytes(contract->out) >= contract->e->target->facts.l2 &&
              contract->product.n.inner % contract->plan.lanes == 0 &&
              whole_lines(contract, &contract->product.m, contract->product.m.count) &&
-             whole_lines(contract, &contract->product.batch, contract->product.batch.count) &&
-             !reads_as_much(contract, n);
-  if (may) contract->nontemporal = 1ull << contract->first;
+             whole_lines(contract, &contract->product.batch, contract->product.batch.count);
+  if (!may) return;
+  if (contract->k->results.n == 1 + (contract->product.sum != NO_VALUE) &&
+      !reads_as_much(contract, n))
+    contract->nontemporal = 1ull << contract->first;
+  contract->zeros = 1ull << contract->first;
+  for (int i = 0; i < contract->nbeside; i++) contract->zeros |= 1ull << contract->beside[i];
 }
 
 LLVMValueRef contract_aligned(Contract *contract, LLVMValueRef address) {
-  if (!contract->nontemporal) return NULL;
   return nontemporal_aligned(contract->e, address,
                              contract->plan.lanes * elem_bytes(contract->out));
+}
+
+LLVMValueRef contract_all_aligned(Contract *contract, uint64_t results) {
+  Emit *emit = contract->e;
+  LLVMValueRef all = NULL;
+  for (uint32_t i = 0; i < contract->k->results.n; i++) {
+    if (!(results >> i & 1)) continue;
+    LLVMValueRef one = contract_aligned(contract, emit_buffer(emit, contract->k->args.n + i));
+    all = all ? LLVMBuildAnd(emit->builder, all, one, "") : one;
+  }
+  return all;
 }

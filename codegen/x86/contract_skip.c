@@ -169,7 +169,7 @@ static void zero_sums(ChunkLoops *loops) {
 
 static void empty_panel(ChunkLoops *loops, LLVMValueRef tile, LLVMValueRef panel, int wide) {
   Contract *contract = loops->c;
-  TileAt at = contract_tile_at(loops, tile, contract_panel_first(contract, panel),
+  TileAt at = contract_tile_at(contract, loops->b, tile, contract_panel_first(contract, panel),
                                (int)contract->plan.width + wide);
   at.values = loops->sums, at.zero = contract_zero_epilogue(contract);
   contract_epilogue(contract, &at);

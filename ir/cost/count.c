@@ -38,7 +38,7 @@ static double terms(const Fn *f, ValueId a, ValueId b) {
 }
 
 /* Setting made.places.SLOT: filled / all. */
-static double filled_share(const Module *m, const Fn *f, const Op *o) {
+double ir_filled_share(const Module *m, const Fn *f, const Op *o) {
   const Type *t = value_type(f, o->in[0]);
   bool amx = m->target.amx && t->elem == ELEM_bf16;
   for (int i = 0; i < t->rank && !amx && !module_on_gpu(m); i++) {
@@ -71,7 +71,7 @@ static double attention_flop(const Module *m, const Fn *f, const Op *o) {
 
 static double op_flop(const Module *m, const Fn *f, const Op *o) {
   switch (op_family(o->code)) {
-  case FAMILY_CONTRACT: return 2 * terms(f, o->in[0], o->in[1]) * filled_share(m, f, o);
+  case FAMILY_CONTRACT: return 2 * terms(f, o->in[0], o->in[1]) * ir_filled_share(m, f, o);
   case FAMILY_ATTENTION: return attention_flop(m, f, o);
   case FAMILY_REDUCE:
   case FAMILY_SCAN:

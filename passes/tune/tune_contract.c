@@ -8,6 +8,7 @@
    if columns do not give enough chunks. Other cuts that a tuner tries: vary_contract.c. */
 #include "gpu.h"
 #include "tune.h"
+#include "ir/cost/count.h"
 #include "ir/support/num.h"
 
 /* Tall tiles if k is short: they need fewer lines of the second-level cache, which then has time
@@ -144,8 +145,10 @@ static ContractCost cost_of(const Product *product, const ProductPlan *plan,
                             const KernelLimits *limits, const int64_t *tile) {
   ContractCost cost = {.tiles = plan->tiles, .panels = plan->panels};
   cost.height = (double)(product->m.outer * product->m.inner) / (double)plan->tiles;
+  if (!sums_places(product)) cost.height *= limits->filled;
   cost.width = (double)(plan->vectors * limits->lanes) / (double)plan->panels;
   cost.k = (double)(product->k.outer * plan->steps * plan->words);
+  if (sums_places(product)) cost.k *= limits->filled;
   cost.per_multiply = MULTIPLY / (2.0 * limits->lanes); /* two vector units */
   if (tile[TILE_DEPTH] == DEPTH_AMX) cost.per_multiply = MULTIPLY_AMX / (AMX_ROWS * AMX_ROWS);
   cost.per_multiply *= in_place_factor(product, limits, tile);
@@ -214,8 +217,9 @@ static double choose_chunks(const Product *product, const KernelLimits *limits, 
   ProductPlan plan = product_plan(product, limits->lanes, tile);
   ContractCost cost = cost_of(product, &plan, limits, tile);
   double whole = chunk_time(&cost, 1, 1);
-  int64_t a_bytes =
-      product->m.outer * product->m.inner * plan.k_outer_max * plan.k_inner_max * plan.words * 4;
+  double factors = (double)(product->m.outer * product->m.inner * plan.k_outer_max *
+                            plan.k_inner_max * plan.words);
+  int64_t a_bytes = (int64_t)(factors * limits->filled) * 4 + 1;
   bool rows = product_a_in_order(product), copied = rows && tile[TILE_PACK_A] == PACK_TILES;
   int64_t most = limits->l2;
   if (copied) most = most * 3 / 4; /* panels of b need some of it */
@@ -228,8 +232,15 @@ static double choose_chunks(const Product *product, const KernelLimits *limits, 
   return least;
 }
 
-Cut contract_chunked(const Module *m, const Fn *k, const Cut *from) {
+static KernelLimits limits_of(const Module *m, const Fn *k) {
   KernelLimits limits = machine_of(m);
+  Product product = product_of(k, limits.lanes);
+  if (product.place) limits.filled = ir_filled_share(m, k, &k->ops.at[product.dot]);
+  return limits;
+}
+
+Cut contract_chunked(const Module *m, const Fn *k, const Cut *from) {
+  KernelLimits limits = limits_of(m, k);
   Product product = product_of(k, limits.lanes);
   Cut cut = *from;
   choose_chunks(&product, &limits, cut.at);
@@ -308,7 +319,7 @@ bool contract_fits(const Module *m, const Fn *k, const Cut *cut) {
 }
 
 Cut contract_rule(const Module *m, const Fn *k) {
-  KernelLimits limits = machine_of(m);
+  KernelLimits limits = limits_of(m, k);
   Product product = product_of(k, limits.lanes);
   Cut cut = {{0}};
   cut.at[TILE_DEPTH] = choose_depth(&product, &limits);

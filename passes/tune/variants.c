@@ -22,7 +22,8 @@ const Variants *variants_find(const char *family, DeviceKind device) {
 
 KernelLimits machine_of(const Module *m) {
   const TargetFacts *facts = &m->target;
-  return (KernelLimits){.registers = facts->vector_registers,
+  return (KernelLimits){.filled = 1,
+                        .registers = facts->vector_registers,
                         .l2 = facts->l2,
                         .workers = facts->workers,
                         .lanes = target_lanes(facts),

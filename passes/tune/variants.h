@@ -21,6 +21,7 @@
 enum { TILE_MOST = 12, TUNE_STAGES = 4 };
 
 typedef struct KernelLimits { /* target properties that the rules read */
+  double filled; /* share of the work of a product that is not skipped (ir/cost/count.h) */
   int64_t registers, l2, workers;
   int lanes;
   bool bf16_dot, bf16_dot_fast, amx;
