@@ -65,6 +65,19 @@ static PlanAxis *need_axis(PlanCheck *check, Str name, Span at) {
 
 /* ---- rules ---- */
 
+/* Words that follow the axes: `place A else B -> axis`. True: it is one. */
+static bool refuse_word(PlanCheck *check, const AstValue *value, Str name) {
+  static const char *const words[] = {"else", "balanced", "activations"};
+  for (size_t i = 0; i < COUNT_OF(words); i++)
+    if (!strcmp(name, words[i])) {
+      diag_help(world_error(check->w, "E0602", value->span, "`%s` follows the axes", name), "%s",
+                i ? arena_printf(check->e->arena, "`place DIM -> AXIS %s`", name)
+                  : "`place DIM -> AXIS else DIM`");
+      return true;
+    }
+  return false;
+}
+
 /* h[0..3].attn: layers of a stack are one tensor, which is split or is not. */
 static void refuse_layers(PlanCheck *check, const AstValue *value) {
   Str whole = layer_path_whole(check->e->ctx->names, value->path->text);
@@ -80,6 +93,7 @@ static void read_operand(PlanCheck *check, PlaceLine *line, const AstValue *valu
   Placed placed = {name, value->span, otherwise};
   if (sizes_find(check->e->sizes, name)) vec_push(check->e->arena, line->dims, placed);
   else if (plan_has_path(check, name)) vec_push(check->e->arena, line->paths, placed);
+  else if (refuse_word(check, value, name)) return;
   else if (value->path->parts.n < 2) explain_no_dim(check->w, value->span, name);
   else if (plan_names_params(check, value)) refuse_layers(check, value);
 }
