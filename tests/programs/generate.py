@@ -64,7 +64,7 @@ ROUTED = """layer L{n}(x: [Batch, B, C]) -> [Batch, B, C] {{
   g = {gates}
 {rule}  at, gate = route[B -> A; G -> K]({weights}, k = {k}{by})
   h = tanh(dot[C](x[B = at], u))
-  aux 0.1 * mean[Batch](load_balance[G; B](g, k = {k}))
+  aux 0.1 * {balance}
   return x + scatter_add[K, A -> B](dot[F](h, d) * gate, at)
 }}
 """
@@ -370,7 +370,10 @@ class Program:
         rule = ''
         if random.Random(f'rules {s.seed}').random() < .6: by, rule = ', by = p', RULE.format(k=k)
         mark = own.choice(['', ' @frozen', ' @f32', ''])
-        s.layers.append(ROUTED.format(n=len(s.layers), gates=gates, weights=weights, k=k, by=by, mark=mark, rule=rule))
+        balance = f'mean[Batch](load_balance[G; B](g, k = {k}))'
+        if random.Random(f'balance {s.seed}').random() < .5: balance = f'load_balance[G; Batch, B](g, k = {k})'
+        s.layers.append(ROUTED.format(n=len(s.layers), gates=gates, weights=weights, k=k, by=by, mark=mark, rule=rule,
+                                      balance=balance))
         s.subs.append(f'stack {name} [{own.choice(["N2", "N3"])}] of L{len(s.layers) - 1}')
         s.lines.append(f'routed = {name}({own.choice(["x", "0.5 * x", "tanh(x)"])})')
         return [('routed', ['Batch', 'B', 'C'])]
