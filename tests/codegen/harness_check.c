@@ -171,8 +171,46 @@ static double get(const Buffer *b, int64_t i) {
   }
 }
 
+static bool of_dot(const Fn *k, ValueId v) {
+  EACH_OP (k, op)
+    if (op->code == OP_dot && (op->in[0] == v || op->in[1] == v)) return true;
+  return false;
+}
+
+/* Of an operand over places of experts (attribute skips) many are zeros: in each row of places those
+   from `fill` on, or every third. */
+typedef struct Places {
+  int64_t size, stride; /* of the dim; 0: v has no places */
+  int64_t *fill;        /* by what comes before the dim */
+} Places;
+
+static Places places_of(Harness *h, const Fn *k, ValueId v) {
+  const Type *t = value_type(k, v);
+  Str dim = attr_str(&k->attrs, ATTR_skips, NULL);
+  int at = dim && of_dot(k, v) ? type_find(t, dim) : -1;
+  Places places = {0};
+  if (at < 0) return places;
+  places.size = t->axis[at].size, places.stride = 1;
+  for (int i = at + 1; i < t->rank; i++) places.stride *= t->axis[i].size;
+  int64_t rows = type_count(t) / (places.size * places.stride);
+  places.fill = ARENA_ARRAY(h->arena, int64_t, rows + 1);
+  for (int64_t i = 0; i < rows; i++) {
+    bool ends = harness_random(h, 0, 3) > 0;
+    places.fill[i] = ends ? harness_random(h, 0, places.size) : -1;
+    if (harness_random(h, 0, 3) == 0) places.fill[i] = 0;
+  }
+  return places;
+}
+
+static bool is_empty(const Places *places, int64_t i) {
+  if (!places->size) return false;
+  int64_t at = i / places->stride, fill = places->fill[at / places->size];
+  return fill < 0 ? at % 3 == 0 : at % places->size >= fill;
+}
+
 /* Random numbers that the element type holds exactly. */
 Tensor running_random(Harness *h, const Fn *k, ValueId v, const Buffer *b) {
+  Places places = places_of(h, k, v);
   const Type *t = value_type(k, v);
   int64_t n = type_count(t);
   Tensor x = {*t, ARENA_ARRAY(h->arena, double, n)};
@@ -180,6 +218,7 @@ Tensor running_random(Harness *h, const Fn *k, ValueId v, const Buffer *b) {
     double u = (double)(harness_next(h) >> 11) * 0x1p-53, f = h->low + (h->high - h->low) * u;
     if (h->whole && exact_is_scored(k, v)) f *= (double)EXACT_SCORED / EXACT_MOST;
     if (h->whole) f = nearbyint(f);
+    if (is_empty(&places, i)) f = 0;
     ElemClass class = elem_class(t->elem);
     put(b, i,
         class == CLASS_FLOAT  ? f

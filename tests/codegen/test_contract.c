@@ -395,6 +395,69 @@ static void streamed(void **state) {
   stream_from(0), stream_from(1);
 }
 
+/* ---- places of experts: many rows are zeros ---- */
+
+typedef struct Routed {
+  int64_t batch, experts, places, embed, mlp;
+} Routed;
+
+static const char *places_type(Harness *h, const char *elem, const Routed *r, int64_t last,
+                               const char *dim) {
+  const char *name[] = {"B", "E", "S", dim};
+  return harness_dense(h, elem, 4, name, (int64_t[]){r->batch, r->experts, r->places, last});
+}
+
+static const char *weight_type(Harness *h, const char *elem, const Routed *r, bool turned) {
+  const char *name[] = {"E", turned ? "N" : "K", turned ? "K" : "N"};
+  int64_t size[] = {r->experts, turned ? r->mlp : r->embed, turned ? r->embed : r->mlp};
+  return harness_dense(h, elem, 3, name, size);
+}
+
+/* Rows are places. Results that are 0 where the product is, or others; one, three, or none. */
+static void add_routed(Harness *h, int i, const char *elem, const Routed *r, int form) {
+  const char *out = places_type(h, "f32", r, r->mlp, "N");
+  harness_add(h,
+              "kernel @k%d(%%0 : %s, %%1 : %s, %%2 : %s) {family = \"contract\", skips = \"S\"} "
+              "{\n  %%3 = dot[K] %%0, %%1 : %s\n",
+              i, places_type(h, elem, r, r->embed, "K"), weight_type(h, elem, r, i % 2), out, out);
+  if (form == 1)
+    harness_add(h, "  %%4 = tanh %%2 : %s\n  %%5 = mul %%4, %%3 : %s\n  %%6 = neg %%5 : %s\n", out,
+                out, out);
+  if (form == 2) harness_add(h, "  %%4 = add %%2, %%3 : %s\n  %%5 = mul %%4, %%3 : %s\n", out, out);
+  harness_add(h, "  return %s\n}\n", form == 1 ? "%3, %6, %5" : form == 2 ? "%4, %5" : "%3");
+}
+
+/* Gradients of weights: places are summed. */
+static void add_summed_places(Harness *h, int i, const char *elem, const Routed *r) {
+  harness_add(h,
+              "kernel @k%d(%%0 : %s, %%1 : %s) {family = \"contract\", skips = \"S\"} {\n"
+              "  %%2 = dot[B, S] %%0, %%1 : %s\n  return %%2\n}\n",
+              i, places_type(h, elem, r, r->embed, "K"), places_type(h, elem, r, r->mlp, "N"),
+              weight_type(h, "f32", r, i % 2));
+}
+
+static void run_places(const char *elem, bool vary, int workers, double tolerance) {
+  static const int64_t width[] = {1, 7, 16, 33, 64, 100, 144, 500};
+  static const Routed large = {2, 4, 144, 9, 1056}; /* results pass the caches */
+  Harness *h = harness_new(machine);
+  h->low = -1, h->high = 1, h->vary = vary, h->workers = workers;
+  for (int i = 0; i < 35; i++) {
+    Routed r = {harness_random(h, 1, 3), harness_random(h, 1, 4), width[harness_random(h, 0, 6)],
+                width[harness_random(h, 0, 7)], width[harness_random(h, 0, 7)]};
+    if (i % 4 == 3) add_summed_places(h, i, elem, &r);
+    else add_routed(h, i, elem, i < 32 ? &r : &large, i % 4);
+  }
+  assert_int_equal(harness_run(h, tolerance), 0);
+  harness_free(h);
+}
+
+static void places(void **state) {
+  (void)state;
+  if (gpu()) skip(); /* all places are computed */
+  run_places("f32", false, 2, 1e-4), run_places("f32", false, 300, 1e-4);
+  run_places("f32", true, 2, 1e-4), run_places("bf16", true, 2, 8e-3);
+}
+
 static void large_f16(void **state) { (void)state, large_with(false, "f16", 1e-4); }
 static void large_bf16(void **state) { (void)state, large_with(false, "bf16", 1e-4); }
 
@@ -419,6 +482,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(f16_narrowed),   cmocka_unit_test(f16_sums),
       cmocka_unit_test(large_f16),      cmocka_unit_test(large_bf16_variants),
       cmocka_unit_test(streamed),       cmocka_unit_test(passes_out),
-      cmocka_unit_test(warpgroups),     cmocka_unit_test(read_ahead)};
+      cmocka_unit_test(warpgroups),     cmocka_unit_test(read_ahead),
+      cmocka_unit_test(places)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
