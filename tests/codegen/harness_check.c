@@ -177,8 +177,8 @@ static bool of_dot(const Fn *k, ValueId v) {
   return false;
 }
 
-/* Of an operand over places of experts (attribute skips) many are zeros: in each row of places those
-   from `fill` on, or every third. */
+/* Operands over places of experts (attribute skips) have many zeros: in each row of places those
+   from `fill` on; -1: every third; -2: of each place all but the last element. */
 typedef struct Places {
   int64_t size, stride; /* of the dim; 0: v has no places */
   int64_t *fill;        /* by what comes before the dim */
@@ -195,9 +195,8 @@ static Places places_of(Harness *h, const Fn *k, ValueId v) {
   int64_t rows = type_count(t) / (places.size * places.stride);
   places.fill = ARENA_ARRAY(h->arena, int64_t, rows + 1);
   for (int64_t i = 0; i < rows; i++) {
-    bool ends = harness_random(h, 0, 3) > 0;
-    places.fill[i] = ends ? harness_random(h, 0, places.size) : -1;
-    if (harness_random(h, 0, 3) == 0) places.fill[i] = 0;
+    int64_t way = harness_random(h, 0, 5);
+    places.fill[i] = way > 2 ? harness_random(h, 0, places.size) : -way;
   }
   return places;
 }
@@ -205,7 +204,9 @@ static Places places_of(Harness *h, const Fn *k, ValueId v) {
 static bool is_empty(const Places *places, int64_t i) {
   if (!places->size) return false;
   int64_t at = i / places->stride, fill = places->fill[at / places->size];
-  return fill < 0 ? at % 3 == 0 : at % places->size >= fill;
+  if (fill == -1) return at % 3 == 0;
+  if (fill == -2) return i % places->stride < places->stride - 1;
+  return at % places->size >= fill;
 }
 
 /* Random numbers that the element type holds exactly. */
