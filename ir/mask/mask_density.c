@@ -73,19 +73,21 @@ typedef struct AskedRanks {
   ListsShape shape;
 } AskedRanks;
 
-static void set_rank(AdmittedShare *share, const AskedRanks *asked, int64_t rank) {
+static void set_rank(AdmittedShare *share, const AskedRanks *asked, int64_t rank, int64_t call) {
   int n = asked->of.scalars;
-  for (int i = 0; asked->numbers && i < n; i++)
-    mask_scalar(&share->ask, asked->of.scalar[i], asked->numbers->value[rank * n + i]);
+  const RankNumbers *numbers = asked->numbers;
+  for (int i = 0; numbers && i < n; i++)
+    mask_scalar(&share->ask, asked->of.scalar[i],
+                numbers->value[(rank * numbers->calls + call) * n + i]);
 }
 
-/* The mean of the heads of rank r of `ranks`. */
-static double of_rank(AdmittedShare *share, const AskedRanks *asked, Axis query, Axis key,
-                      int64_t r, int64_t ranks) {
+/* The mean of the heads of rank r of `ranks`, in one call. */
+static double of_call(AdmittedShare *share, const AskedRanks *asked, Axis query, Axis key,
+                      int64_t r, int64_t ranks, int64_t call) {
   int64_t own = max_i64(asked->shape.ranks, 1), all = asked->shape.count / own,
           heads = min_i64(all, max_i64(1, HEADS / ranks));
   double sum = 0;
-  set_rank(share, asked, r);
+  set_rank(share, asked, r, call);
   for (int64_t h = 0; h < heads; h++) {
     BlockHead at[MASK_DIMS];
     int64_t rank = own > 1 && ranks > 1 ? r * (own - 1) / (ranks - 1) : 0;
@@ -98,12 +100,22 @@ static double of_rank(AdmittedShare *share, const AskedRanks *asked, Axis query,
   return sum / ((double)query.size * (double)key.size * (double)max_i64(heads, 1));
 }
 
+/* .. in all calls. */
+static double of_rank(AdmittedShare *share, const AskedRanks *asked, Axis query, Axis key,
+                      int64_t r, int64_t ranks) {
+  int64_t calls = asked->numbers ? asked->numbers->calls : 1;
+  double sum = 0;
+  for (int64_t call = 0; call < calls; call++)
+    sum += of_call(share, asked, query, key, r, ranks, call);
+  return sum / (double)calls;
+}
+
 static ScoreShares shares(const Fn *f, ValueId mask, Axis query, Axis key, const BlockLists *lists,
                           const RankNumbers *numbers) {
   Arena *arena = arena_new();
   AdmittedShare share = {.ask = mask_question(arena, f), .mask = mask};
   AskedRanks asked = {.numbers = numbers, .of = lists_heads(f, mask, query.dim, key.dim)};
-  asked.shape = shape_of(lists, &asked.of);
+  asked.shape = shape_of(numbers ? NULL : lists, &asked.of);
   share.fine = 1 + max_i64(query.size, key.size) / (FINEST + 1);
   int64_t ranks = numbers ? numbers->ranks : min_i64(max_i64(asked.shape.ranks, 1), RANKS_ASKED);
   ScoreShares found = {.least = 1};
@@ -180,11 +192,12 @@ static const KnownShare *find_known(const MaskShares *s, const Key *key) {
   return NULL;
 }
 
-/* Numbers of ranks on which the mask depends, where no lists name them. */
+/* Numbers of ranks on which the mask depends, where no lists name them, or several, of which not
+   all combinations occur. */
 static const RankNumbers *find_numbers(Arena *arena, const Module *m, const Fn *f, ValueId mask,
                                        Axis query, Axis key, const BlockLists *lists) {
   ListsHeads of = lists_heads(f, mask, query.dim, key.dim);
-  bool listed = lists && lists_shape(lists).ranks > 1;
+  bool listed = lists && lists_shape(lists).ranks > 1 && of.scalars < 2;
   if (of.scalars <= 0 || listed || !m->mesh.n) return NULL;
   RankWorld world = rank_world(arena, m);
   RankNumbers *numbers = ARENA_NEW(arena, RankNumbers);
@@ -192,8 +205,9 @@ static const RankNumbers *find_numbers(Arena *arena, const Module *m, const Fn *
 }
 
 static void add_numbers(Key *key, const RankNumbers *numbers, int n) {
-  add(key, numbers ? numbers->ranks : 0);
-  for (int64_t i = 0; numbers && i < numbers->ranks * n; i++) add(key, numbers->value[i]);
+  add(key, numbers ? numbers->ranks : 0), add(key, numbers ? numbers->calls : 0);
+  for (int64_t i = 0; numbers && i < numbers->ranks * numbers->calls * n; i++)
+    add(key, numbers->value[i]);
 }
 
 ScoreShares mask_shares(const Module *m, const Fn *f, ValueId mask, Axis query, Axis key,

@@ -20,11 +20,12 @@ bool rank_number(const RankWorld *world, const Fn *f, ValueId v, const int64_t *
                  int64_t *out);
 
 /* The values of n numbers on the ranks on which they differ, at most RANKS_ASKED of them, spread
-   evenly: those of rank r at r * n. */
-enum { RANKS_ASKED = 64 };
+   evenly, in each call of the kernel f, of CALLS_ASKED at most: those of rank r in call c at
+   (r * calls + c) * n. Without calls: in all of them alike. */
+enum { RANKS_ASKED = 64, CALLS_ASKED = 8 };
 typedef struct RankNumbers {
-  int64_t ranks;
-  int64_t value[RANKS_ASKED * MASK_SCALARS];
+  int64_t ranks, calls;
+  int64_t value[RANKS_ASKED * CALLS_ASKED * MASK_SCALARS];
 } RankNumbers;
 bool rank_numbers(const RankWorld *world, const Fn *f, int n, const ValueId *v, RankNumbers *out);
 #endif

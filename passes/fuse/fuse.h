@@ -86,6 +86,9 @@ void fuse_feed(Module *m);
 /* fuse_blocks.c: f, or f with its largest value computed in blocks by a loop over *body */
 Fn *fuse_blocks(Module *m, Fn *f, Fn **body);
 
+/* fuse_early.c: the function with copies, and rotations of them, as early as they can be. */
+const Fn *fuse_early(Module *m, const Fn *f);
+
 /* fuse_sink.c: the function with contractions moved to their first use where that needs less memory
  */
 Fn *fuse_sink(Module *m, const Fn *f);

@@ -5,7 +5,8 @@
    the machine of the plan gives its compute and transfer rates, the walk that gives `plan` its
    seconds (timeline.h) weighs each choice: gathers start one more round ahead as long as that
    hides more time, and a message starts where its result is needed if all entries together then
-   wait no longer. Messages are tried one after the other, in program order. Attribute
+   wait no longer. Messages are tried one after the other, in program order, but rotations: a round
+   of a ring hides its own. Attribute
    `stall_reason` gives the reason. Without those rates nothing is weighed: requested prefetches
    are done, and every message that a kernel or a loop could hide is in flight.
 
@@ -115,7 +116,8 @@ static void weigh(Weighing *weighing) {
   for (uint32_t i = 0; i < weighing->m->fns.n; i++) {
     Weighed *weighed = &weighing->fn[i];
     for (OpId k = 0; weighed->sound && k < weighed->sound->ops.n; k++)
-      if (flies(weighed, k)) best = weigh_message(weighing, weighed, k, best);
+      if (weighed->sound->ops.at[k].code != OP_rotate && flies(weighed, k))
+        best = weigh_message(weighing, weighed, k, best);
   }
 }
 

@@ -252,29 +252,36 @@ static void forward(KeyRing *ring, KeyBlock block) {
 
 /* ---- backward ---- */
 
-static void backward(KeyRing *ring, KeyBlock block) {
+/* The terms of a round after the first, added to the sums that travel with its block. */
+static KeyBlock travelling(KeyRing *ring, KeyBlock sum, ValueId terms, int64_t by) {
+  if (sum.k == NO_VALUE) sum = (KeyBlock){terms + 1, terms + 2};
+  else
+    sum = (KeyBlock){in_memory(ring, added(ring, sum.k, terms + 1), false),
+                     in_memory(ring, added(ring, sum.v, terms + 2), false)};
+  return rotate_both(ring, sum, by);
+}
+
+/* The own block comes last, while the sums of its gradients come home. */
+static void backward(KeyRing *ring, KeyBlock own) {
   Local *local = ring->local;
-  KeyBlock own = {NO_VALUE, NO_VALUE}, sum = own;
+  KeyBlock sum = {NO_VALUE, NO_VALUE}, block = own;
   ValueId dq = NO_VALUE;
-  for (int64_t i = 0; i < ring->rounds; i++) {
+  if (ring->rounds > 1) block = rotate_both(ring, own, ring->before[1]);
+  for (int64_t i = 1; i < ring->rounds; i++) {
     bool last = i + 1 == ring->rounds;
     int64_t by = (last ? ring->ranks : ring->before[i + 1]) - ring->before[i];
-    KeyBlock next = last ? block : rotate_both(ring, block, by);
-    ValueId terms = of_block(ring, block, ring->before[i]);
-    dq = dq == NO_VALUE ? wide(ring, terms) : bin(local, OP_add, dq, wide(ring, terms));
-    if (i) {
-      dq = in_memory(ring, dq, last);
-      sum = (KeyBlock){added(ring, sum.k, terms + 1), added(ring, sum.v, terms + 2)};
-      sum = rotate_both(ring, sum, by); /* the last one: home */
-    } else {
-      own = (KeyBlock){terms + 1, terms + 2};
-    }
+    KeyBlock next = last ? own : rotate_both(ring, block, by);
+    ValueId terms = of_block(ring, block, ring->before[i]), term = wide(ring, terms);
+    dq = dq == NO_VALUE ? term : in_memory(ring, bin(local, OP_add, dq, term), false);
+    sum = travelling(ring, sum, terms, by); /* the last time home */
     block = next;
   }
+  ValueId terms = of_block(ring, own, 0);
   Elem e = value_type(local->r.from, ring->o->out)->elem;
-  ValueId *map = local->r.map, first = ring->o->out;
-  map[first] = ir_cast(local->m, local->r.to, dq, e, local->loc);
-  map[first + 1] = added(ring, sum.k, own.k), map[first + 2] = added(ring, sum.v, own.v);
+  ValueId *map = local->r.map, first = ring->o->out, term = wide(ring, terms);
+  if (dq != NO_VALUE) term = bin(local, OP_add, dq, term);
+  map[first] = ir_cast(local->m, local->r.to, term, e, local->loc);
+  map[first + 1] = added(ring, sum.k, terms + 1), map[first + 2] = added(ring, sum.v, terms + 2);
 }
 
 void local_ring(Local *local, const Op *o, int axis) {

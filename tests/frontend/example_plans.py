@@ -17,7 +17,7 @@ PLANS = {
     'gpt1t': {'p3d': 'sm_80'},
     'int8': {'f32': CPU, 'gradients': CPU, 'four': CPU},
     'late': {'near': CPU, 'hosted': CPU, 'v100': 'sm_80'},
-    'llama_long': {'context': 'sm_90', 'exchange': 'sm_90'},
+    'llama_long': {'context': 'sm_90', 'ring': 'sm_90', 'exchange': 'sm_90'},
     'llama_mesh': {'wide': 'sm_90'},
     'mixtral': {'spread': 'sm_90', 'stages': 'sm_90'},
     'moe': {'spread': CPU, 'hybrid': CPU, 'stages': CPU},
