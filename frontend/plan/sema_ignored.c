@@ -1,5 +1,6 @@
 /* Words of a plan that would change nothing (W0706), read against the rest of the plan: options of
-   `zero` below the stage that they belong to, what concerns messages where one rank sends none.
+   `zero` below the stage that they belong to, what concerns messages where one rank sends none,
+   copies of weights in 32 bits.
    `precision f32 grad = bf16` is refused (E0602): it promises bytes that f32 does not save. A word
    that repeats its default, and `zero 0 over ..`, are let be. Must not: judge what other files do
    (`prefetch` and `overlap`: sema_flight.c; stages: sema_stages.c). */
@@ -88,8 +89,23 @@ static void check_wide_gradients(PlanCheck *check) {
   diag_help(r, "`precision %s` computes, and keeps gradients, in 16 bits", grad->path->text);
 }
 
+/* Master weights are the only ones in 32 bits. */
+static void check_copies(PlanCheck *check) {
+  const AstValue *copies = settings_value(check->item, "precision", "copies");
+  Str type = settings_word(check->e->ctx, check->item, ITEM_PLAN, "precision", NULL);
+  bool narrow = type && (!strcmp(type, "bf16") || !strcmp(type, "f16"));
+  if (!copies || narrow) return;
+  say_ignored(check, copies->span,
+              arena_printf(check->e->arena,
+                           "`copies` changes nothing: `precision %s` reads the "
+                           "weights that the update writes",
+                           type ? type : "f32"),
+              "leave it out, or compute in 16 bits: `precision bf16`");
+}
+
 void check_ignored(PlanCheck *check) {
   if (settings_line(check->item, "zero")) check_stages_of_words(check);
   check_one_rank(check);
   check_wide_gradients(check);
+  check_copies(check);
 }

@@ -87,6 +87,7 @@ void module_amounts(const Module *m, const char *key, int n, double *to) {
 Str plan_precision(const Module *m) { return module_word(m, "plan.precision"); }
 Str plan_gradient_type(const Module *m) { return module_word(m, "plan.precision.grad"); }
 Str plan_message_type(const Module *m) { return module_word(m, "plan.precision.reduce"); }
+bool plan_copies_weights(const Module *m) { return module_on(m, "plan.precision.copies"); }
 bool plan_int8_gradients(const Module *m) {
   Str type = plan_message_type(m);
   return type && !strcmp(type, "int8");

@@ -20,6 +20,7 @@ void module_amounts(const Module *m, const char *key, int n, double *to); /* of 
 Str plan_precision(const Module *m);
 Str plan_gradient_type(const Module *m);   /* in which a gradient waits; NULL: unwritten */
 Str plan_message_type(const Module *m);    /* of gradients in messages; NULL: unwritten */
+bool plan_copies_weights(const Module *m); /* in the compute type, beside the master weights */
 bool plan_int8_gradients(const Module *m); /* in messages of 8 bits */
 bool plan_int8_weights(const Module *m);   /* of stage 3, in messages of 8 bits */
 int64_t plan_int8_block(const Module *m);  /* numbers that share a scale in int8 states */

@@ -1,6 +1,7 @@
 /* Readers of a parameter other than its update, for partitioned states: between which stacks, and
    in which type. Must not: look into the update itself (zero_slice.c). */
 #include "ir/loop.h"
+#include "ir/plan/module_settings.h"
 #include "zero_slice.h"
 
 /* Between which stacks a value is read, as a set of epochs; views of it included. The update does
@@ -51,7 +52,7 @@ void slice_find_copy(GroupSlice *slice) {
       if (op->code == OP_load && op->global == slice->member.param)
         good = good && only_cast(slice, module->fns.at[i], op->out);
     }
-  slice->member.copied = slice->member.copied && good;
+  slice->member.copied = slice->member.copied && good && plan_copies_weights(module);
   if (slice->member.copied || !(zero_hosted(slice->z, slice->member.param) & HOSTED_UPDATE)) return;
   slice->member.copied = true, slice->member.narrow = slice->member.param->type.elem;
 }

@@ -90,7 +90,8 @@ def precision(r):
     if kind < .6: return []
     if kind < .7: return [f'precision {r.choice(["f32", "tf32"])}']
     if kind < .9:
-        return ['precision bf16' + r.choice(['', ' master = f32', ' grad = f32', ' grad = bf16'])
+        copies = ' copies = off' * (int(kind * 1e6) % 4 == 0)
+        return ['precision bf16' + copies + r.choice(['', ' master = f32', ' grad = f32', ' grad = bf16'])
                 + r.choice(['', '', ' reduce = bf16', ' reduce = f32'])]
     return ['precision f16' + r.choice(['', ' grad = f16']) + r.choice(['', ' reduce = f16'])
             + r.choice(['', ' init_scale = 1024 growth_interval = 3', ' init_scale = 64 min_scale = 2'])]
