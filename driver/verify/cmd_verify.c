@@ -206,6 +206,15 @@ static bool has_bytes(const VerifySide *verify_side) {
          (plan_int8_gradients(verify_side->m) || plan_int8_weights(verify_side->m));
 }
 
+/* Does a line of its optimizer keep moments in 8 bits? A last bit may decide how one is rounded. */
+static bool has_codes(const VerifySide *side) {
+  for (int i = 0; i <= optimizer_lines(side->m); i++) {
+    Str states = module_said(side->m, optimizer_key(side->m, i, "train.optim.states"));
+    if (states && !strcmp(states, "int8")) return true;
+  }
+  return false;
+}
+
 /* Do its gradients travel in 16 bits? */
 static bool has_narrow_messages(const VerifySide *verify_side) {
   Str reduce = plan_message_type(verify_side->m);
@@ -220,14 +229,15 @@ static bool is_wide(const VerifySide *verify_side) {
 
 /* Rounding of the narrower type of the two; tensors by ten times as much. With 8-bit messages a
    gradient that is small within its block is rounded to 0 and its element does not move, so a
-   tensor may differ by the largest possible move. */
+   tensor may differ by the largest possible move; likewise with moments in 8 bits. */
 static void set_tolerance(Verify *verify) {
   bool wide = is_wide(&verify->a) && is_wide(&verify->b);
   const char *said = verify->o->value[OPT_TOL];
   verify->t.loss = said ? strtod(said, NULL) : wide ? 1e-5 : 2e-2;
   verify->t.noise = wide ? 0x1p-23 : 0x1p-8; /* of f32, of bf16: steps between numbers near 1 */
   verify->t.norm = 10 * verify->t.loss, verify->t.weights = 10 * verify->t.loss;
-  if (!said && (has_bytes(&verify->a) || has_bytes(&verify->b))) verify->t.weights = 1;
+  bool coarse = has_bytes(&verify->a) || has_bytes(&verify->b) || has_codes(&verify->a);
+  if (!said && coarse) verify->t.weights = 1;
   verify->t.move = optimizer_fastest(verify->b.m) * strtod(verify->steps, NULL);
 }
 

@@ -152,7 +152,8 @@ static void read_line(Update *u, int line) {
   u->nesterov = module_on(m, optimizer_key(m, line, "train.optim.nesterov"));
   Str states = module_said(m, optimizer_key(m, line, "train.optim.states"));
   u->states = ELEM_f32;
-  if (states) must(elem_find(states, &u->states), "states of type %s", states);
+  if (states && !strcmp(states, "int8")) u->states = ELEM_u8;
+  else if (states) must(elem_find(states, &u->states), "states of type %s", states);
   ValueId rate = schedule_setting(&u->s, optimizer_key(m, line, "train.optim.lr"));
   u->lr = schedule_binary(&u->s, OP_mul, rate, u->factor);
 }

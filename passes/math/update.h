@@ -28,6 +28,8 @@ typedef struct Update {
   ValueId shrink, rate, root; /* 1 - lr decay; lr / (1 - beta1^t); sqrt(1 - beta2^t) */
   ValueId fresh;              /* LAMB: 1 - beta1^t, and rate is lr; others: of their rule */
   ValueId share;              /* schedule-free: of this step in the average */
+  /* moments in 8 bits, of the first and the second (codes8.c), f32[] */
+  ValueId phase_was[2], phase_is[2], dither;
   /* weights of the old and the new second moment, f32[]; NO_VALUE: beta2, 1 - beta2 */
   ValueId stays, comes;
 } Update;

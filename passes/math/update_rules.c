@@ -1,18 +1,22 @@
 /* The update rules of the optimizers, except the frozen steps of 1-bit Adam (onebit.c): what is
    computed once per step, and the update of one parameter, as element-wise ops over all rounds of
    its stack. LAMB's norms are one number for every round. Must not: clip or guard. */
-#include "update.h"
+#include "codes8.h"
 #include "guard_nonfinite.h"
 
 /* ---- AdamW ---- */
 void update_adamw_begin(Update *u) {
-  RateSchedule *s = &u->s;
-  ValueId one = schedule_number(s, 1), t = u->count;
-  ValueId b1 = schedule_power(s, u->betas[0], t), b2 = schedule_power(s, u->betas[1], t);
-  u->rate = to_f32(u, schedule_binary(s, OP_div, u->lr, schedule_binary(s, OP_sub, one, b1)));
-  u->root = to_f32(u, ir_unary(u->m, u->f, OP_sqrt, schedule_binary(s, OP_sub, one, b2), u->loc));
-  ValueId decay = schedule_binary(s, OP_mul, u->lr, decay_number(u));
-  u->shrink = to_f32(u, schedule_binary(s, OP_sub, one, decay));
+  codes8_begin(u);
+  RateSchedule *schedule = &u->s;
+  ValueId one = schedule_number(schedule, 1), t = u->count;
+  ValueId b1 = schedule_power(schedule, u->betas[0], t),
+          b2 = schedule_power(schedule, u->betas[1], t);
+  u->rate = to_f32(
+      u, schedule_binary(schedule, OP_div, u->lr, schedule_binary(schedule, OP_sub, one, b1)));
+  u->root =
+      to_f32(u, ir_unary(u->m, u->f, OP_sqrt, schedule_binary(schedule, OP_sub, one, b2), u->loc));
+  ValueId decay = schedule_binary(schedule, OP_mul, u->lr, decay_number(u));
+  u->shrink = to_f32(u, schedule_binary(schedule, OP_sub, one, decay));
 }
 
 /* beta2 v + (1 - beta2) d^2; for a step that represents several: beta2 to the power of their
@@ -25,19 +29,28 @@ static ValueId new_second(Update *u, ValueId v, ValueId d) {
              bin(u, OP_mul, bin(u, OP_mul, d, u->comes), d));
 }
 
+static ValueId kept_moment(Update *u, Codes8 kind, Global *moment) {
+  return u->states == ELEM_u8 ? codes8_read(u, kind, ir_load(u->m, u->f, moment, u->loc))
+                              : read_moment(u, moment);
+}
+
+static void keep_moment(Update *u, Codes8 kind, Global *moment, ValueId value) {
+  put(u, moment, u->states == ELEM_u8 ? codes8_of(u, kind, value) : value);
+}
+
 /* m += (d - m)(1 - beta1); v = beta2 v + (1 - beta2) d^2; w = w (1 - lr decay) - rate m / (sqrt(v)
  * / root + eps) */
 void update_adamw(Update *u, Global *global, ValueId w, ValueId d) {
   Global *gm = moment(u, global, "m"), *gv = moment(u, global, "v");
-  ValueId m = read_moment(u, gm), v = read_moment(u, gv);
+  ValueId m = kept_moment(u, CODES_FIRST, gm), v = kept_moment(u, CODES_SECOND, gv);
   m = bin(u, OP_add, m, times(u, bin(u, OP_sub, d, m), 1 - u->betas[0]));
   v = new_second(u, v, d);
   ValueId root = bin(u, OP_div, ir_unary(u->m, u->f, OP_sqrt, v, u->loc), u->root);
   ValueId denominator = bin(u, OP_add, root, num(u, u->eps));
   if (global->decay && u->decay != 0) w = bin(u, OP_mul, w, u->shrink);
   w = bin(u, OP_sub, w, bin(u, OP_div, bin(u, OP_mul, m, u->rate), denominator));
-  put(u, gm, m);
-  put(u, gv, v);
+  keep_moment(u, CODES_FIRST, gm, m);
+  keep_moment(u, CODES_SECOND, gv, v);
   put(u, global, w);
 }
 

@@ -90,6 +90,13 @@ static int before_rename(const Pads *pads, const Fn *f, const Op *o, int d) {
   return d;
 }
 
+/* Casts to whole numbers truncate. */
+static PadFact cast_fact(PadFact fact, const Type *to) {
+  ElemClass class = elem_class(to->elem);
+  if (class == CLASS_INT || class == CLASS_BYTE) fact.value = trunc(fact.value);
+  return fact;
+}
+
 PadFacts pad_result(const Pads *pads, const Fn *f, const Op *o, uint32_t result,
                     const PadFacts *in) {
   must(result < o->nout, "%s has no result %u", op_name(o->code), result);
@@ -104,6 +111,7 @@ PadFacts pad_result(const Pads *pads, const Fn *f, const Op *o, uint32_t result,
     else if (o->nin > 8) facts.of[d] = has ? other : same;
     else if (has) facts.of[d] = along(o, result, pads->at[d].dim, each);
     else facts.of[d] = folds && elem_fact(o, each).kind == PAD_KNOWN ? elem_fact(o, each) : same;
+    if (o->code == OP_cast) facts.of[d] = cast_fact(facts.of[d], value_type(f, o->out + result));
   }
   return facts;
 }

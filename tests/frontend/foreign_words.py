@@ -138,7 +138,7 @@ def check_explain():
 # hole, words, where the error is, what its help says
 REQUESTS = [
     ('optim', 'muon ns_steps = 5', 'ns_steps', 'five steps'),
-    ('optim', 'adamw_8bit', 'adamw_8bit', 'states = bf16'), ('optim', 'AdamW', 'AdamW', 'adamw'),
+    ('optim', 'adamw_8bit', 'adamw_8bit', 'states = int8'), ('optim', 'AdamW', 'AdamW', 'adamw'),
     ('optim', 'adamw lr = 1e-3; optim adamw lr = 1e-4', 'optim adamw lr = 1e-4', 'names them'),
     ('optim', 'adamw beta1 = 0.9', 'beta1', 'betas = ['),
     ('optim', 'adamw learning_rate = 1', 'learning_rate', 'write `lr = 1`'),

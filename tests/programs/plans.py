@@ -267,6 +267,8 @@ def trained(r, text):
     if r.random() < .4: block = re.sub(r'optim .*', 'optim ' + r.choice(RULES), block)
     if re.search('adamw|lamb|momentum', block) and after(text, ['states']).random() < .3:
         block = re.sub(r'(optim .*)', rf'\1 states = {after(text, [""]).choice(["bf16", "bf16", "f32"])}', block)
+    if 'optim adamw' in block and after(text, ['int8']).random() < .6:
+        block = re.sub(r'(optim adamw.*?)( states = \w+)?\n', r'\1 states = int8\n', block, count=1)
     if 'update' in head: block = re.sub('optim onebit.*', 'optim adamw lr = 0.1 eps = 0.1', block)   # E0602
     steps = 4 if 'onebit' in block else 2     # the third step is the first after a frozen one
     more = []

@@ -229,10 +229,10 @@ static Runner runner_of(const Programs *all, bool round) {
   return r;
 }
 
-/* Does the plan, or the optimizer, round to 16 bits? */
+/* Does the plan, or the optimizer, round to 16 bits or 8? */
 static bool narrow(const Module *m) {
   return strstr(module_setting(m, "plan.precision", "f32"), "16") ||
-         strstr(module_setting(m, "train.optim.states", "f32"), "16");
+         strcmp(module_setting(m, "train.optim.states", "f32"), "f32") != 0;
 }
 
 /* In doubles. Constants that are folded to f32 are off by 1e-8, which layers may amplify. */

@@ -89,7 +89,8 @@ plan p for Small { mesh data = 2, %s; place Batch -> data; zero %d over data; mi
 RULES = ['ema 0.9\n  optim muon of layers.*.mlp, layers.*.attn\n  optim adamw', 'ema 0.9\n  optim sgd lr = 0.1',
          'ema 0.9\n  delay after = 1\n  optim adamw',
          'optim lion lr = 1e-3 weight_decay = 0.1', 'optim lion states = bf16',
-         'optim adafactor weight_decay = 0.1',
+         'optim adafactor weight_decay = 0.1', 'ema 0.9\n  optim adamw states = int8',
+         'delay after = 1\n  optim adamw states = int8\n  optim adamw states = int8 betas = [0.8, 0.9] of layers.*.mlp',
          'optim adamw\n  optim adafactor of layers.*.mlp, embed',
          'optim schedule_free weight_decay = 0.1\n  lr constant warmup = 2',
          'delay after = 1\n  optim schedule_free\n  optim schedule_free lr = 1e-4 of layers.*.mlp',
@@ -147,7 +148,8 @@ OFFLOADS = [(2, 'offload optimizer -> host'), (2, 'offload optimizer, grads -> h
 
 def offloads():
     """Averages are states of groups of zero: they are sharded, and go to the host with the other states."""
-    for (zero, line), rule in itertools.product(OFFLOADS, ('ema 0.9\n  optim adamw', 'optim schedule_free')):
+    rules = 'ema 0.9\n  optim adamw', 'optim schedule_free', 'optim adamw states = int8'
+    for (zero, line), rule in itertools.product(OFFLOADS, rules):
         text = LLAMA % (rule, f'pipe = 1; on gpus; {line}', zero)
         open('o.shard', 'w').write(text.replace('clip 1\n', '').replace(', pipe = 1', '') + GPUS)
         said = run(SHARDC, 'equal', 'o.shard', '--model', 'Small', '--plan', 'p')

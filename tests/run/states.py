@@ -2,7 +2,9 @@
 the nearest, ties to even, after the update has read them. Moments are equal bit by bit, weights to rounding of f32;
 plans of other ranks, with states on the host, with micro-batches and on the GPU of the stand-in give the same results;
 a resumed run has the same bits, and so has `delay`, whose deferred gradient stays f32; `plan` counts two bytes per
-moment. The test also checks refusals and warnings.
+moment. And moments in 8 bits: every step of every element is rounded to a neighbour on the grid of the head of
+passes/math/codes8.c, without a mean error, and weights move by the moments before they are rounded. The test also
+checks refusals and warnings.
 
     python3 states.py SHARDC
 """
@@ -42,6 +44,7 @@ ADAMW, LAMB = f'adamw lr = {LR} weight_decay = {DECAY} {BETAS}', f'lamb lr = {LR
 SGD = f'sgd lr = {LR} weight_decay = {DECAY} momentum = {MOMENTUM}'
 PLANS = ('parts', 1), ('two', 2), ('three', 2), ('tensor', 4), ('gpu', 1)
 MOMENTS = {ADAMW: ('m', 'v'), LAMB: ('m', 'v'), SGD: ('momentum',)}
+UPDATES = 'moments.updates'
 DECAYS = {'w': DECAY, 'b': 0}
 
 
@@ -58,6 +61,7 @@ def tensors(path):
         a, b = h['data_offsets']
         bits = raw[8 + n + a:8 + n + b]
         if h['dtype'] == 'BF16': bits = b''.join(b'\0\0' + bits[i:i + 2] for i in range(0, len(bits), 2))
+        if h['dtype'] == 'U8': found[name] = h['dtype'], tuple(bits)
         if h['dtype'] in ('BF16', 'F32'): found[name] = h['dtype'], struct.unpack(f'<{len(bits) // 4}f', bits)
     return found
 
@@ -183,6 +187,53 @@ def algorithm(optim):
     return max(worst(whole[n][1], tensors(f'{WORK}/first.st')[n][1]) for n in 'wb')
 
 
+# ---- codes of 8 bits ----
+def decoded(kind, code, beta, updates):
+    if kind == 'v' or code < 128: sign, k = 1, code
+    else: sign, k = -1, code - 128
+    steps = -3 * math.log2(beta) * updates
+    return sign * 2 ** ((k - 1 - (steps - math.floor(steps))) / 3 - (60 if kind == 'v' else 30)) if k else 0.0
+
+
+def moments(t, n): return [[decoded(k, c, b, t[UPDATES][1][0]) for c in t[f'{n}.{k}'][1]]
+                           for k, b in (('m', BETA1), ('v', BETA2))]
+
+
+def codes():
+    """Each checkpoint follows from the one before."""
+    write(f'{ADAMW} states = int8')
+    compiled('one')
+    last = train('one', 1, '--save-every', '1', '--keep', '99')
+    x, y = data()
+    run('./one', 'train', '--out', 'out.first', '--steps', '0', '--dump', 'first.st', cwd=WORK)
+    before, errors = tensors(f'{WORK}/first.st'), []
+    shutil.rmtree(f'{WORK}/out.first')
+    for t in range(1, STEPS + 1):
+        now = tensors(f'{WORK}/out.one/step-{t:06d}/rank-00000.safetensors')
+        g = gradient(weights(before), x[(t - 1) * BATCH:t * BATCH], y[(t - 1) * BATCH:t * BATCH])
+        for n in 'wb':
+            m, v = moments(before, n) if t > 1 else ([0.0] * len(g[n]),) * 2
+            m = [a + (d - a) * (1 - BETA1) for a, d in zip(m, g[n])]
+            v = [BETA2 * a + (1 - BETA2) * d * d for a, d in zip(v, g[n])]
+            errors += [have / want - 1 for want, have in zip(m + v, sum(moments(now, n), []))]
+            root, rate = math.sqrt(1 - BETA2 ** t), LR / (1 - BETA1 ** t)
+            p = [p * (1 - LR * DECAYS[n]) - rate * a / (math.sqrt(b) / root + EPS)
+                 for p, a, b in zip(before[n][1], m, v)]
+            check(worst(p, now[n][1]) < 1e-5, f'step {t}: {n} by {worst(p, now[n][1])}')
+        before = now
+    mean, most = sum(errors) / len(errors), max(map(abs, errors))
+    good = 0.2 < most < 2 ** (1 / 3) - 0.99 and abs(mean) < 0.006
+    check(good, f'errors of codes: {most} at most, {mean} in the mean')
+    for name, ranks in PLANS:
+        compiled(name)
+        far = max(worst(train(name, ranks)[n][1], last[n][1]) for n in 'wb')
+        check(far < 2e-3, f'int8, {name}: {far}')
+        whole = train(name, ranks)
+        shutil.rmtree(f'{WORK}/out.{name}')
+        train(name, ranks, '--steps', str(STOP))
+        check(train(name, ranks, '--resume') == whole, f'int8, {name}: other bits after a resume')
+
+
 def bytes_of(name):
     c = json.loads(run(SHARDC, 'plan', 'm.shard', '--plan', name, '--json', cwd=WORK)[0])['classes'][0]
     return c['bytes']['optimizer'] + c['host']['optimizer']
@@ -190,24 +241,26 @@ def bytes_of(name):
 
 def counted():
     narrow = {}
-    for states in 'f32', 'bf16':
+    for states in 'f32', 'bf16', 'int8':
         write(f'{ADAMW} states = {states}')
         narrow[states] = bytes_of('one')
-    for states, bytes in ('f32', 4), ('bf16', 2):  # each begins at a multiple of 64
-        want = 2 * sum((bytes * n + 63) // 64 * 64 for n in (FEAT * OUT, OUT))
+    for states, bytes in ('f32', 4), ('bf16', 2), ('int8', 1):  # each begins at a multiple of 64
+        want = 2 * sum((bytes * n + 63) // 64 * 64 for n in (FEAT * OUT, OUT)) + 64 * (states == 'int8')
         check(narrow[states] == want, f'{states}: {narrow[states]} bytes, {want} are expected')
-    write(f'{ADAMW} states = bf16', f'delay after = {STOP - 2}')
-    compiled('two')
-    whole = train('two', 2)
-    check(whole['w.waiting'][0] == 'F32' and whole['w.m'][0] == 'BF16', f'{whole["w.waiting"][0]}')
-    shutil.rmtree(f'{WORK}/out.two')
-    train('two', 2, '--steps', str(STOP))
-    check(train('two', 2, '--resume') == whole, 'delay: other bits after a resume')
+    for states, kind in ('bf16', 'BF16'), ('int8', 'U8'):
+        write(f'{ADAMW} states = {states}', f'delay after = {STOP - 2}')
+        compiled('two')
+        whole = train('two', 2)
+        check(whole['w.waiting'][0] == 'F32' and whole['w.m'][0] == kind, f'{whole["w.waiting"][0]}')
+        check(states == 'bf16' or whole[UPDATES][1][0] == STEPS - 1, f'{UPDATES}: one step only waits')
+        shutil.rmtree(f'{WORK}/out.two')
+        train('two', 2, '--steps', str(STOP))
+        check(train('two', 2, '--resume') == whole, 'delay: other bits after a resume')
 
 
 def other_type():
     """A checkpoint of f32 moments is not one of bf16 moments."""
-    for states, code in ('f32', 0), ('bf16', 1):
+    for states, code in ('f32', 0), ('bf16', 1), ('int8', 1):
         write(f'{ADAMW} states = {states}')
         compiled('one')
         more = ['--resume'] if code else ['--steps', str(STOP)]
@@ -227,6 +280,7 @@ def said(optim, status, *words):
 
 data()
 moved = [algorithm(optim) for optim in RULES]
+codes()
 counted()
 other_type()
 said('adamw states = bf16', 0, 'W0503', 'm.shard:14:24', 'the second moment', '0.999')
@@ -234,6 +288,8 @@ said('lamb states = bf16 betas = [0.999, 0.95]', 0, 'W0503', 'the first moment')
 said('sgd momentum = 0.999 states = bf16', 0, 'W0503', 'the velocity')
 said('adamw states = bf16 betas = [0.9, 0.99]', 0)
 said('adamw states = f32', 0)
+said('adamw states = int8', 0)
+said('lion states = int8', 1, 'E0602', 'f32', 'bf16')
 said('sgd states = bf16', 1, 'E0602', 'm.shard:14:22', 'keeps none')
 said('adamw states = f16', 1, 'E0602', 'f32', 'bf16')
 said('onebit_adam states = bf16', 1, 'E0601', 'states')
