@@ -5,12 +5,13 @@
 
 typedef struct Arch {
   const char *name, *words, *as;
-  double f32, tf32, bf16, f16;     /* operations per second at most; 0: it has no such products */
-  double hbm, intra, pcie;         /* bytes per second */
-  int processors;                  /* multiprocessors of a GPU; 0: a core */
-  int rows, columns;               /* of the tile of a product that one of them computes */
-  double ramp;                     /* the ends of a tile take as long as this number of terms */
-  double products, attention;      /* share of the peak, without the ends of tiles */
+  double f32, tf32, bf16, f16; /* operations per second at most; 0: it has no such products */
+  double hbm, intra, pcie;     /* bytes per second */
+  int processors;              /* multiprocessors of a GPU; 0: a core */
+  int rows, columns;           /* of the tile of a product that one of them computes */
+  double ramp;                 /* the ends of a tile take as long as this number of terms */
+  double products, attention;  /* share of the peak, without the ends of tiles */
+  bool in_turn; /* bytes of a product are moved before and after its arithmetic, not concurrently */
   double memory;                   /* share of hbm */
   double apart;                    /* how often bytes of other kernels than these are moved: 1, if
                                       programs fuse as much as those of this compiler */

@@ -131,7 +131,8 @@ Forecast plan_forecast(Module *const *programs, uint32_t n, const Fn *entry) {
 double forecast_least(const Forecast *forecast, const Module *m, const Fn *entry) {
   Machine machine = forecast->machine;
   Arch whole = *machine.reach;
-  whole.processors = 0, whole.ramp = 0, whole.launch = 0; /* of a machine without tiles */
+  whole.processors = 0, whole.ramp = 0, whole.launch = 0,
+  whole.in_turn = false; /* of a machine without tiles */
   machine.reach = &whole, machine.records = NULL;
   KernelTime time = kernels_time(m, &machine, entry);
   return kernel_sum(&time);

@@ -7,7 +7,8 @@
    tiles than multiprocessors, sums are cut as well, into parts of PART_TERMS terms at least. The
    ends of a tile (first loads, results) take as long as `ramp` terms. Attention has one share of
    the peak for the scores that its mask admits, and ends of its blocks of queries. Bytes move at
-   the share of hbm that kernels reach, concurrently with the arithmetic. Programs that fuse less
+   the share of hbm that kernels reach, concurrently with the arithmetic; those of a product on
+   processors do not (`in_turn`), and its ends alone are added to its terms. Programs that fuse less
    (`apart`) move those of other kernels more often, store scores, and work on signs in passes over
    all numbers. Tuning records take precedence (kernel_record.h). */
 #include "kernel_time.h"
@@ -30,7 +31,7 @@ static double whole(double x) { return (double)(int64_t)(x + 0.999999); }
 
 /* Operations that the device could have done meanwhile, for each that the product needs. */
 static double stretch(const Arch *reach, const double *size) {
-  if (!reach->processors) return 1;
+  if (!reach->processors) return (size[SHAPE_TERMS] + reach->ramp) / size[SHAPE_TERMS];
   double rows = whole(size[SHAPE_ROWS] / reach->rows),
          columns = whole(size[SHAPE_COLUMNS] / reach->columns);
   double tiles = rows * columns * size[SHAPE_BATCH], terms = size[SHAPE_TERMS];
@@ -46,9 +47,10 @@ static double stretch(const Arch *reach, const double *size) {
 
 /* ---- a kernel ---- */
 
-/* The operations that its mask admits, and for each block of queries its ends, which take as long
-   as `ramp` keys. */
+/* The operations that its mask admits, and on a GPU for each block of queries its ends, which take
+   as long as `ramp` keys. */
 static double attention_work(const Arch *reach, const KernelShape *shape) {
+  if (!reach->processors) return shape->flop;
   double a_key = shape->size[SHAPE_QUERIES] * shape->size[SHAPE_WIDTH] * (shape->grad ? 10 : 4);
   return shape->flop + a_key * reach->ramp;
 }
@@ -89,6 +91,7 @@ static double model_seconds(const Machine *machine, const KernelShape *shape) {
          seconds = work_of(machine->reach, shape).flop / (machine->flops * share),
          bytes = shape->bytes / machine->hbm;
   if (attention) seconds += scores_time(machine, shape);
+  if (machine->reach->in_turn && !attention) return seconds + bytes;
   return seconds > bytes ? seconds : bytes;
 }
 

@@ -30,11 +30,17 @@ static bool on_host(const rt_program *program, const rt_kernel *k) {
   return program->sm && !k->image;
 }
 
+/* Seconds of products without those of their bytes, which processors move in turn with arithmetic
+   (ir/cost/arch.def): at least half. */
+static double arithmetic(double seconds, double of_bytes) {
+  return of_bytes < 0.5 * seconds ? seconds - of_bytes : 0.5 * seconds;
+}
+
 /* Rows of kernels since the mark. */
 static double add_kernels(const Trace *trace, MeasuredRates *rates, double *calls) {
   const rt_program *program = trace->program;
   double all = 0, count[RT_PART_ATTENTION + 1] = {0}, seconds[RT_PART_ATTENTION + 1] = {0},
-         moved = 0, by_host = 0;
+         moved = 0, by_host = 0, of_products = 0;
   for (int i = 0; i < program->nkernels + 2; i++) {
     const TraceRow *row = &trace->row[i], *before = &trace->marked[i];
     const rt_kernel *k = i < program->nkernels ? program->kernels[i] : NULL;
@@ -44,7 +50,11 @@ static double add_kernels(const Trace *trace, MeasuredRates *rates, double *call
     if (!k || on_host(program, k)) continue;
     count[k->part] += k->part == RT_PART_MEMORY ? row->bytes - before->bytes : runs * k->work;
     seconds[k->part] += took;
+    if (k->part == RT_PART_PRODUCTS) of_products += row->bytes - before->bytes;
   }
+  if (!program->sm && seconds[RT_PART_MEMORY] > 0 && count[RT_PART_MEMORY] > 0)
+    seconds[RT_PART_PRODUCTS] = arithmetic(
+        seconds[RT_PART_PRODUCTS], of_products * seconds[RT_PART_MEMORY] / count[RT_PART_MEMORY]);
   for (int i = 0; i <= RT_PART_ATTENTION; i++)
     if (seconds[i] > 0) rates->part[i] = count[i] / seconds[i];
   if (by_host > 0) rates->host = moved / by_host;
