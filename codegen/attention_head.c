@@ -38,6 +38,19 @@ LLVMValueRef attention_head_admits(const AttentionHead *head, const Point *queri
   return emit_splat(head->e, expr_value(head->e, head->f->mask, &p), lanes);
 }
 
+LLVMValueRef attention_head_kept(const AttentionHead *head, const Point *queries, LLVMValueRef key,
+                                 int lanes) {
+  Emit *e = head->e;
+  Point p = *queries;
+  must(head->f->kept != NO_VALUE, "kernel %s: attention without dropout asks it", e->k->name);
+  point_set(&p, (Index){.dim = head->f->key, .at = key});
+  expr_reset(e);
+  LLVMValueRef x = emit_splat(e, expr_value(e, head->f->kept, &p), lanes);
+  x = LLVMBuildICmp(e->builder, LLVMIntNE, x, LLVMConstNull(LLVMTypeOf(x)), "");
+  return LLVMBuildSelect(e->builder, x, emit_splat(e, emit_f32(e, head->f->larger), lanes),
+                         emit_splat(e, emit_f32(e, 0), lanes), "");
+}
+
 LLVMValueRef attention_head_bias(const AttentionHead *head, const Point *queries, LLVMValueRef key,
                                  int lanes) {
   Emit *e = head->e;

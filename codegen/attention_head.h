@@ -24,6 +24,10 @@ typedef struct CappedScore {
   LLVMValueRef score, slope;
 } CappedScore;
 CappedScore attention_head_cap(const AttentionHead *head, LLVMValueRef score);
+/* The factor of dropout on these queries' probabilities at a key, 0 or 1 / (1 - drop): <lanes x
+   f32>. */
+LLVMValueRef attention_head_kept(const AttentionHead *head, const Point *queries, LLVMValueRef key,
+                                 int lanes);
 /* The bias of these queries' scores at a key, if there is one, in units of log 2: <lanes x f32>. */
 LLVMValueRef attention_head_bias(const AttentionHead *head, const Point *queries, LLVMValueRef key,
                                  int lanes);

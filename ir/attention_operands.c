@@ -5,6 +5,7 @@ uint32_t attention_fixed(const Op *attention) { return attention->code == OP_att
 
 AttentionRole attention_role(const Op *attention, const Type *operand) {
   if (operand->elem == ELEM_bool) return ATTENTION_MASK;
+  if (elem_class(operand->elem) == CLASS_INT) return ATTENTION_KEPT;
   return type_find(operand, attention->group[0].to[0]) < 0 ? ATTENTION_SINK : ATTENTION_BIAS;
 }
 
@@ -16,6 +17,9 @@ static ValueId further(const Fn *f, const Op *attention, AttentionRole role) {
 
 ValueId attention_mask(const Fn *f, const Op *attention) {
   return further(f, attention, ATTENTION_MASK);
+}
+ValueId attention_kept(const Fn *f, const Op *attention) {
+  return further(f, attention, ATTENTION_KEPT);
 }
 ValueId attention_bias(const Fn *f, const Op *attention) {
   return further(f, attention, ATTENTION_BIAS);

@@ -65,12 +65,17 @@ static void softmax_row(FlashGpu *flash, FlashForward *forward, int half) {
   warp_set(w, &forward->most, half, m), warp_set(w, &forward->sum, half, sum);
 }
 
-static void block(FlashGpu *flash, const FlashBlock *b, void *with) {
+static void block(FlashGpu *flash, const FlashBlock *flash_block, void *with) {
   FlashForward *forward = with;
-  flash_scores(flash, &forward->scores, 0, 0, b->stage);
-  flash_mask(flash, &forward->scores, NULL, b);
+  flash_scores(flash, &forward->scores, 0, 0, flash_block->stage);
+  flash_mask(flash, &forward->scores, NULL, flash_block);
   softmax_row(flash, forward, 0), softmax_row(flash, forward, 1);
-  flash_apply(flash, &forward->out, &forward->scores, 1, b->stage);
+  for (int i = 0; flash->f.kept != NO_VALUE && i < forward->scores.n; i++) {
+    LLVMValueRef p = warp_get(&flash->w, &forward->scores, i);
+    warp_set(&flash->w, &forward->scores, i,
+             LLVMBuildFMul(flash->e->builder, p, flash_kept(flash, flash_block, i), ""));
+  }
+  flash_apply(flash, &forward->out, &forward->scores, 1, flash_block->stage);
 }
 
 static void put_lse(FlashGpu *flash, int half, LLVMValueRef m, LLVMValueRef l, LLVMValueRef any) {

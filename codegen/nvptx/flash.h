@@ -69,6 +69,8 @@ void flash_scores(FlashGpu *flash, const Registers *out, int r, int c, LLVMValue
 /* out += p times the slice of column tile c */
 void flash_apply(FlashGpu *flash, const Registers *out, const Registers *p, int c,
                  LLVMValueRef stage);
+/* The factor of dropout on score i of the lane; 1 without dropout. */
+LLVMValueRef flash_kept(FlashGpu *flash, const FlashBlock *block, int i);
 /* Scores that the mask or the end of the columns excludes become minus 1e30; others are capped and
    get their bias, and slopes, if there are any, get the slopes of the cap. */
 void flash_mask(FlashGpu *flash, const Registers *scores, const Registers *slopes,

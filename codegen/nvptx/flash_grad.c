@@ -117,14 +117,19 @@ static void block(FlashGpu *flash, const FlashBlock *flash_block, void *with) {
   for (int i = 0; i < backward->p.n; i++)
     warp_set(w, &backward->p, i, flash_exp2(flash, warp_get(w, &backward->p, i), lse[i]));
   flash_scores(flash, &backward->ds, 1, 1, flash_block->stage);
-  if (flash->rows_are_keys)
+  bool drops = flash->f.kept != NO_VALUE;
+  if (flash->rows_are_keys && !drops)
     flash_apply(flash, &backward->second, &backward->p, 1, flash_block->stage);
   for (int i = 0; i < backward->p.n; i++) {
-    LLVMValueRef ds = LLVMBuildFSub(builder, warp_get(w, &backward->ds, i), delta[i], "");
-    ds = LLVMBuildFMul(builder, ds, warp_get(w, &backward->p, i), "");
+    LLVMValueRef p = warp_get(w, &backward->p, i), dp = warp_get(w, &backward->ds, i), kept = NULL;
+    if (drops) kept = flash_kept(flash, flash_block, i), dp = LLVMBuildFMul(builder, dp, kept, "");
+    LLVMValueRef ds = LLVMBuildFMul(builder, LLVMBuildFSub(builder, dp, delta[i], ""), p, "");
     if (backward->slopes.n) ds = LLVMBuildFMul(builder, ds, warp_get(w, &backward->slopes, i), "");
     warp_set(w, &backward->ds, i, ds);
+    if (drops) warp_set(w, &backward->p, i, LLVMBuildFMul(builder, p, kept, ""));
   }
+  if (flash->rows_are_keys && drops)
+    flash_apply(flash, &backward->second, &backward->p, 1, flash_block->stage);
   flash_apply(flash, &backward->first, &backward->ds, 0, flash_block->stage);
 }
 

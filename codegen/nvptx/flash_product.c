@@ -203,6 +203,14 @@ static LLVMValueRef admitted(FlashGpu *flash_gpu, const FlashBlock *block, int i
   return in ? LLVMBuildAnd(flash_gpu->e->builder, in, yes, "") : yes;
 }
 
+LLVMValueRef flash_kept(FlashGpu *flash, const FlashBlock *block, int i) {
+  LLVMValueRef key;
+  if (flash->f.kept == NO_VALUE) return emit_f32(flash->e, 1);
+  Point p = score_point(flash, block, i, &key);
+  AttentionHead head = flash_head(flash);
+  return attention_head_kept(&head, &p, key, 1);
+}
+
 static void add_bias(FlashGpu *flash, const Registers *scores, const FlashBlock *block) {
   AttentionHead head = flash_head(flash);
   for (int i = 0; flash->f.bias != NO_VALUE && i < scores->n; i++) {

@@ -257,6 +257,9 @@ static void scores_block(Forward *forward, LLVMValueRef k0, LLVMValueRef end, LL
   Branch exact = emit_if(emit, LLVMBuildNot(emit->builder, fit, ""));
   exact_block(forward, k0, count, whole);
   emit_end_if(emit, exact);
+  if (attention->f.kept != NO_VALUE)
+    attention_drop(attention, forward->q0, forward->vectors, k0, count, forward->scores, NULL, NULL,
+                   attention->p.tile_queries);
   TileShape shape = score_tile(forward);
   shape.a_row = 1, shape.a_step = attention->p.width, shape.capped = false;
   shape.start = START_SUMS, shape.end = END_SUMS;
@@ -414,10 +417,7 @@ static void finish_tile(Forward *forward) {
 
 typedef void TileWork(Forward *f, LLVMValueRef k0);
 
-static void start_work(Forward *forward, LLVMValueRef k0) {
-  (void)k0;
-  start_tile(forward);
-}
+static void start_work(Forward *forward, LLVMValueRef k0) { (void)k0, start_tile(forward); }
 
 static void finish_work(Forward *forward, LLVMValueRef k0) { (void)k0, finish_tile(forward); }
 

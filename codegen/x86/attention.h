@@ -142,6 +142,12 @@ LLVMValueRef attention_whole_keys(Attention *a, LLVMValueRef q0, LLVMValueRef q1
 void attention_fill(Attention *a, LLVMValueRef q0, int vectors, LLVMValueRef k0, LLVMValueRef count,
                     LLVMValueRef row, bool masked, LLVMValueRef to, int64_t row_floats);
 
+/* Dropout: probabilities of rows [0, count) times its factor, for some vectors of queries from q0;
+   with dp (else NULL) first ds = p (factor dp + minus) in its place, minus a row, also in further
+   rows up to a whole tile. */
+void attention_drop(Attention *a, LLVMValueRef q0, int vectors, LLVMValueRef k0, LLVMValueRef count,
+                    LLVMValueRef p, LLVMValueRef dp, LLVMValueRef minus, int64_t row_floats);
+
 /* ---- rectangles of scores (attention_lists.c) ---- */
 typedef struct AttentionRect {
   Loop loop;

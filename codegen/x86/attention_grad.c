@@ -165,8 +165,13 @@ static void make_scores(Backward *backward, const Scores *scores) {
     attention_fill(attention, tile_add(emit, backward->s0, scores->t), scores->vectors, scores->k0,
                    scores->rows, x.row, !scores->whole, probabilities, block(backward));
   attention_product(attention, shape, shape.vectors, x, scores->rows, width);
-  shape.start = START_ROW, shape.end = END_TIMES, shape.capped = false;
+  bool drops = attention->f.kept != NO_VALUE;
+  shape.start = drops ? START_ZERO : START_ROW, shape.end = drops ? END_SUMS : END_TIMES;
+  shape.capped = false;
   attention_product(attention, shape, shape.vectors, d, scores->rows, width);
+  if (drops)
+    attention_drop(attention, tile_add(emit, backward->s0, scores->t), scores->vectors, scores->k0,
+                   scores->rows, probabilities, slopes, d.row, block(backward));
 }
 
 /* ---- gradients ---- */

@@ -86,18 +86,23 @@ static LLVMValueRef start_at(Attention *attention, const Point *queries, LLVMVal
                          "");
 }
 
+/* Rows rounded up to whole tiles. */
+static LLVMValueRef whole_tiles(Attention *attention, LLVMValueRef count) {
+  Emit *emit = attention->e;
+  int64_t rows = attention->p.tile[FLASH_ROWS];
+  LLVMValueRef n = tile_add(emit, count, emit_i64(emit, rows - 1));
+  return tile_times(emit, LLVMBuildUDiv(emit->builder, n, emit_i64(emit, rows), ""), rows);
+}
+
 static void fill_vector(Attention *attention, const Point *queries, LLVMValueRef k0,
                         LLVMValueRef count, LLVMValueRef first, bool masked, LLVMValueRef to,
                         int64_t row_floats) {
   Emit *emit = attention->e;
-  int64_t rows = attention->p.tile[FLASH_ROWS];
   Loop loop = emit_loop(emit, emit_i64(emit, 0), count, 1, 0, NULL);
   LLVMValueRef x = start_at(attention, queries, tile_add(emit, k0, loop.i), first, masked);
   attention_store(attention, x, to, tile_times(emit, loop.i, row_floats));
   emit_loop_end(emit, &loop);
-  LLVMValueRef all = tile_add(emit, count, emit_i64(emit, rows - 1));
-  all = LLVMBuildUDiv(emit->builder, all, emit_i64(emit, rows), "");
-  Loop none = emit_loop(emit, count, tile_times(emit, all, rows), 1, 0, NULL);
+  Loop none = emit_loop(emit, count, whole_tiles(attention, count), 1, 0, NULL);
   attention_store(attention, attention_splat(attention, attention_nothing), to,
                   tile_times(emit, none.i, row_floats));
   emit_loop_end(emit, &none);
@@ -114,5 +119,30 @@ void attention_fill(Attention *attention, LLVMValueRef q0, int vectors, LLVMValu
         row ? attention_load(attention, row, lane) : LLVMConstNull(attention->vector);
     fill_vector(attention, &queries, k0, count, first, masked,
                 tile_elements(emit, attention->f32, to, lane), row_floats);
+  }
+}
+
+void attention_drop(Attention *attention, LLVMValueRef q0, int vectors, LLVMValueRef k0,
+                    LLVMValueRef count, LLVMValueRef p, LLVMValueRef dp, LLVMValueRef minus,
+                    int64_t row_floats) {
+  Emit *emit = attention->e;
+  AttentionHead head = attention_head(attention);
+  LLVMValueRef last = emit_i64(emit, attention->f.keys - 1), all = count;
+  if (dp) all = whole_tiles(attention, count);
+  for (int v = 0; v < vectors; v++) {
+    LLVMValueRef lane = emit_i64(emit, v * attention->p.lanes);
+    Point queries = attention_queries(attention, tile_add(emit, q0, lane));
+    Loop loop = emit_loop(emit, emit_i64(emit, 0), all, 1, 0, NULL);
+    LLVMValueRef at = tile_add(emit, tile_times(emit, loop.i, row_floats), lane);
+    LLVMValueRef key = emit_min_i64(emit, tile_add(emit, k0, loop.i), last);
+    LLVMValueRef factor = attention_head_kept(&head, &queries, key, attention->p.lanes);
+    LLVMValueRef x = attention_load(attention, p, at);
+    if (dp) {
+      LLVMValueRef far = emit_fma(emit, attention_load(attention, dp, at), factor,
+                                  attention_load(attention, minus, lane));
+      attention_store(attention, LLVMBuildFMul(emit->builder, far, x, ""), dp, at);
+    }
+    attention_store(attention, LLVMBuildFMul(emit->builder, x, factor, ""), p, at);
+    emit_loop_end(emit, &loop);
   }
 }

@@ -8,8 +8,8 @@
 typedef struct AttentionParts {
   Str q, k, d;
   Val x[3]; /* q, k, v */
-  Val mask, scale, cap, sink, bias;
-  const AstExpr *expr[8];
+  Val mask, scale, cap, sink, bias, drop;
+  const AstExpr *expr[9];
 } AttentionParts;
 
 static bool axes(Eval *e, const Call *call, AttentionParts *parts) {
@@ -27,14 +27,15 @@ static bool axes(Eval *e, const Call *call, AttentionParts *parts) {
 }
 
 static bool operands(Eval *e, const Call *call, AttentionParts *parts) {
-  Str formals[8] = {0};
-  static const char *const names[] = {"q", "k", "v", "mask", "scale", "cap", "sink", "bias"};
-  Val v[8];
-  for (int i = 0; i < 8; i++) formals[i] = intern(e->ctx->names, names[i]);
-  if (!bind_operands(e, call, 8, formals, 3, v, parts->expr)) return false;
+  Str formals[9] = {0};
+  static const char *const names[] = {"q",   "k",    "v",    "mask", "scale",
+                                      "cap", "sink", "bias", "drop"};
+  Val v[9];
+  for (int i = 0; i < 9; i++) formals[i] = intern(e->ctx->names, names[i]);
+  if (!bind_operands(e, call, 9, formals, 3, v, parts->expr)) return false;
   memcpy(parts->x, v, sizeof parts->x);
   parts->mask = v[3], parts->scale = v[4], parts->cap = v[5], parts->sink = v[6];
-  parts->bias = v[7];
+  parts->bias = v[7], parts->drop = v[8];
   if (parts->mask.kind == VAL_ABSENT)
     parts->mask = mask_of_word(e, intern(e->ctx->names, "all"), call->span);
   return true;
@@ -154,6 +155,41 @@ static bool check_bias(Eval *e, const AttentionParts *parts, const Dims *scores)
   return false;
 }
 
+/* Backward has no room for the slopes of a cap where dropout needs the probabilities. */
+static bool check_drop(Eval *e, const AttentionParts *parts) {
+  const Val *drop = &parts->drop;
+  if (!written(drop)) return true;
+  if (drop->kind != VAL_NUMBER) {
+    eval_error(e, "E0402", parts->expr[8]->span, "`drop` is a number, not %s",
+               kind_text(e->ctx, drop));
+    return false;
+  }
+  if (!number_in(e, drop, parts->expr[8], drop->number >= 0 && drop->number < 1,
+                 "the share that `drop` drops", "a number from 0 to below 1"))
+    return false;
+  if (!written(&parts->cap) || (drop->known && drop->number == 0)) return true;
+  Report *r = eval_error(e, "E0204", parts->expr[8]->span, "`drop` and `cap` in one attention");
+  diag_fact(r, "no kernel computes both");
+  diag_help(r, "write the scores with `dot` and `softmax`, and `dropout` of the probabilities");
+  return false;
+}
+
+static bool drops(const Eval *e, const AttentionParts *parts) {
+  return written(&parts->drop) && parts->drop.number > 0 && e->mode != MODE_EVAL &&
+         e->mode != MODE_LOGITS;
+}
+
+/* 1 for a probability that is kept, 0 for others: as `dropout` of the library, by position. */
+static Val kept_values(Eval *e, const AttentionParts *parts, const Dims *scores) {
+  Val noise = val_tensor(VAL_FLOAT, *scores), keeps = val_tensor(VAL_BOOL, *scores),
+      kept = val_tensor(VAL_INT, *scores);
+  const Val *both[] = {&parts->drop, &noise}, *one = &keeps;
+  lower_rand(e, &noise);
+  lower_op(e, &keeps, 1, OP_le, 2, both, 0, NULL);
+  lower_op(e, &kept, 1, OP_cast, 1, &one, 0, NULL);
+  return kept;
+}
+
 static bool check_settings(Eval *e, const AttentionParts *parts, Dims *scores) {
   Dims dims = {.n = 1, .at = {parts->d}};
   *scores = dims_without(&parts->x[0].dims, &dims);
@@ -163,7 +199,9 @@ static bool check_settings(Eval *e, const AttentionParts *parts, Dims *scores) {
                kind_text(e->ctx, &parts->scale));
     return false;
   }
-  if (!check_cap(e, parts) || !check_sink(e, parts) || !check_bias(e, parts, scores)) return false;
+  if (!check_cap(e, parts) || !check_sink(e, parts) || !check_bias(e, parts, scores) ||
+      !check_drop(e, parts))
+    return false;
   if (parts->mask.kind == VAL_BOOL || parts->mask.kind == VAL_MASK) return true;
   eval_error(e, "E0402", parts->expr[3]->span, "`mask` is a mask or a bool, not %s",
              kind_text(e->ctx, &parts->mask));
@@ -193,8 +231,12 @@ static bool alike(const Eval *e, const AttentionParts *parts) {
 }
 
 static Val walk_definition(Eval *e, const Call *call, const AttentionParts *parts) {
-  static const char *const words[] = {[5] = "cap", [6] = "sink", [7] = "bias"};
-  int own = written(&parts->cap) ? 5 : written(&parts->sink) ? 6 : written(&parts->bias) ? 7 : 0;
+  static const char *const words[] = {[5] = "cap", [6] = "sink", [7] = "bias", [8] = "drop"};
+  int own = written(&parts->cap)    ? 5
+            : written(&parts->sink) ? 6
+            : written(&parts->bias) ? 7
+            : written(&parts->drop) ? 8
+                                    : 0;
   if (own) {
     Report *r = eval_error(e, "E0204", parts->expr[own]->span,
                            "`%s` of an attention that no kernel computes", words[own]);
@@ -244,13 +286,17 @@ Val eval_attention(Eval *e, const Call *call) {
   out[1] = val_tensor(VAL_FLOAT, dims_without(&parts.x[0].dims, &dims));
   if (!e->build) return out[0];
   Val mask = all ? val_poison() : mask_values(e, m, parts.q, parts.k);
-  const Val *in[6] = {&parts.x[0], &k, &v};
+  bool dropped = drops(e, &parts);
+  Val kept = dropped ? kept_values(e, &parts, &scores) : val_poison();
+  const Val *in[7] = {&parts.x[0], &k, &v};
   int n = 3;
   if (!all) in[n++] = &mask;
+  if (dropped) in[n++] = &kept;
   if (written(&parts.bias)) in[n++] = &parts.bias;
   if (written(&parts.sink)) in[n++] = &parts.sink;
   Op *op = lower_op(e, out, 2, OP_attention, n, in, 2, call->groups.at);
   if (written(&parts.cap)) lower_float(e, op, ATTR_cap, parts.cap.number);
+  if (dropped) lower_float(e, op, ATTR_drop, parts.drop.number);
   lower_float(e, op, ATTR_scale,
               parts.scale.kind == VAL_ABSENT ? 1 / sqrt((double)size) : parts.scale.number);
   return out[0];

@@ -5,6 +5,8 @@
    with dy:  dv_k += p_k dy,  ds_k = p_k (dy . v_k - dy . y),  dq = scale sum ds_k k_k,
      dk_k += scale ds_k q
 
+   With dropout, p_k of y and of dv_k, and dy . v_k, are 0 or larger by 1 / (1 - drop).
+
    k and v may lack dims of q (grouped heads): their gradients add up over those. A row without any
    key gives zeros and an lse of -inf. */
 #include "interp_inside.h"
@@ -12,13 +14,14 @@
 #include <math.h>
 
 typedef struct Heads {
-  const Tensor *q, *k, *v, *mask, *bias, *sink;
+  const Tensor *q, *k, *v, *mask, *kept, *bias, *sink;
   Type rows; /* q without D */
   Str key, dim;
   int64_t keys, width, key_stride, q_step, kv_step;
   int64_t *at_q, *at_kv; /* by row */
-  int64_t *at_mask, *at_bias;
-  int64_t mask_stride, bias_stride;
+  int64_t *at_mask, *at_kept, *at_bias;
+  int64_t mask_stride, kept_stride, bias_stride;
+  double larger;            /* 1 / (1 - drop) */
   double scale, cap, uncap; /* cap and 1 / cap; 0: none */
   double *p, *slope;        /* [keys], of the current row: probabilities; d capped / d score */
   bool field;               /* numbers are elements of a field */
@@ -26,7 +29,7 @@ typedef struct Heads {
 
 static Heads heads_of(InterpRun *run) {
   Heads heads = {.q = run_in(run, 0), .k = run_in(run, 1), .v = run_in(run, 2)};
-  const Tensor **further[] = {&heads.mask, &heads.bias, &heads.sink};
+  const Tensor **further[] = {&heads.mask, &heads.kept, &heads.bias, &heads.sink};
   for (uint32_t i = attention_fixed(run->op); i < run->op->nin; i++)
     *further[attention_role(run->op, &run_in(run, i)->type)] = run_in(run, i);
   heads.key = run->op->group[0].to[0], heads.dim = run->op->group[1].from[0];
@@ -40,6 +43,12 @@ static Heads heads_of(InterpRun *run) {
   heads.at_kv = walk_offsets(run->arena, &heads.rows, &heads.k->type);
   if (heads.mask) heads.at_mask = walk_offsets(run->arena, &heads.rows, &heads.mask->type);
   if (heads.mask) heads.mask_stride = stride_of(&heads.mask->type, heads.key);
+  if (heads.kept) {
+    heads.at_kept = walk_offsets(run->arena, &heads.rows, &heads.kept->type);
+    heads.kept_stride = stride_of(&heads.kept->type, heads.key);
+    double share = attr_float(&run->op->attrs, ATTR_drop, 0);
+    heads.larger = run_constant(run, heads.q->type.elem, 1 / (1 - share));
+  }
   if (heads.bias) heads.at_bias = walk_offsets(run->arena, &heads.rows, &heads.bias->type);
   if (heads.bias) heads.bias_stride = stride_of(&heads.bias->type, heads.key);
   heads.field = run_in_field(run, heads.q->type.elem);
@@ -96,6 +105,13 @@ static double capped(const Heads *heads, double score, double *slope) {
   double t = function(heads, OP_tanh, tanh, multiply(heads, score, heads->uncap));
   *slope = subtract(heads, one, multiply(heads, t, t));
   return multiply(heads, heads->cap, t);
+}
+
+/* x, if the probability of a key is kept, over 1 - drop */
+static double kept(const Heads *heads, int64_t row, int64_t key, double x) {
+  if (!heads->kept) return x;
+  bool keeps = heads->kept->at[heads->at_kept[row] + key * heads->kept_stride] != 0;
+  return keeps ? multiply(heads, x, heads->larger) : 0;
 }
 
 /* Fills h->p with the row's probabilities; returns its lse. In a field no score is subtracted from
@@ -158,6 +174,7 @@ static void forward(InterpRun *run) {
     double l = softmax_row(&heads, row);
     if (heads.sink) l = with_sink(&heads, l, heads.sink->at[at_sink[row]]);
     run_put(run, lse, at_lse[row], l);
+    for (int64_t j = 0; j < heads.keys; j++) heads.p[j] = kept(&heads, row, j, heads.p[j]);
     for (int64_t d = 0; d < heads.width; d++)
       run_put(run, tensor, at_y[row] + d * y_step,
               inner(&heads, heads.p, 1, heads.v->at + at_v[row] + d * v_step, v_key, heads.keys));
@@ -200,10 +217,12 @@ static void backward(InterpRun *run) {
     if (isfinite(given) && (!heads.field || field_is_log(given))) rescale(&heads, own, given);
     for (int64_t j = 0; j < heads.keys; j++) {
       double dp = inner(&heads, g, dy.step, at_row(&v, row, j), v.step, heads.width);
+      dp = kept(&heads, row, j, dp);
       double ds =
           multiply(&heads, multiply(&heads, heads.scale, heads.p[j]), subtract(&heads, dp, delta));
       ds = multiply(&heads, ds, heads.slope[j]);
-      add_scaled(&heads, at_row(&dv, row, j), dv.step, heads.p[j], g, dy.step);
+      add_scaled(&heads, at_row(&dv, row, j), dv.step, kept(&heads, row, j, heads.p[j]), g,
+                 dy.step);
       add_scaled(&heads, at_row(&dq, row, 0), dq.step, ds, at_row(&k, row, j), k.step);
       add_scaled(&heads, at_row(&dk, row, j), dk.step, ds, at_row(&q, row, 0), q.step);
     }

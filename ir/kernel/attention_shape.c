@@ -14,7 +14,8 @@ static void add_axis(FlashDims *d, Axis axis) { d->axis[d->n++] = axis, d->count
 static void name_values(const Fn *kernel, Flash *flash, const Op *o) {
   flash->q = o->in[0], flash->k = o->in[1], flash->v = o->in[2];
   must(attention_sink(kernel, o) == NO_VALUE, "kernel %s: attention with a sink", kernel->name);
-  flash->mask = attention_mask(kernel, o), flash->bias = attention_bias(kernel, o);
+  flash->mask = attention_mask(kernel, o), flash->bias = attention_bias(kernel, o),
+  flash->kept = attention_kept(kernel, o);
   flash->y = flash->grad ? o->in[3] : o->out, flash->lse = flash->grad ? o->in[4] : o->out + 1;
   flash->dy = flash->grad ? o->in[5] : NO_VALUE;
   flash->dq = o->out, flash->dk = o->out + 1, flash->dv = o->out + 2;
@@ -36,7 +37,8 @@ Flash flash_of(const Fn *kernel) {
   flash.queries = type_size(q, flash.query), flash.keys = type_size(k, flash.key),
   flash.width = type_size(q, flash.dim);
   flash.scale = attr_float(&o->attrs, ATTR_scale, 1),
-  flash.cap = attr_float(&o->attrs, ATTR_cap, 0);
+  flash.cap = attr_float(&o->attrs, ATTR_cap, 0),
+  flash.larger = 1 / (1 - attr_float(&o->attrs, ATTR_drop, 0));
   for (int i = 0; i < q->rank; i++) {
     Axis axis = q->axis[i];
     if (axis.dim == flash.query || axis.dim == flash.dim) continue;

@@ -23,10 +23,10 @@ typedef struct Flash {
   bool grad;
   ValueId q, k, v, y, lse, dy; /* y and lse: results of attention, operands of attention_grad */
   ValueId dq, dk, dv;          /* of attention_grad */
-  ValueId mask, bias;          /* NO_VALUE: none */
+  ValueId mask, kept, bias;    /* NO_VALUE: none */
   Str query, key, dim;
   int64_t queries, keys, width; /* sizes of Q, K, D */
-  double scale, cap;            /* cap 0: none */
+  double scale, cap, larger;    /* cap 0: none; 1 / (1 - drop) */
   FlashDims shared, group;
 } Flash;
 

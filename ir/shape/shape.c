@@ -307,6 +307,9 @@ static const char *check_role(const Shape *shape, AttentionRole role, const Type
   if (role == ATTENTION_MASK && !fits)
     return shape_why(shape, "[attention-c7] the mask is %s, not bool over dims of the scores",
                      text);
+  if (role == ATTENTION_KEPT && !(fits && attr_get(&shape->op->attrs, ATTR_drop)))
+    return shape_why(
+        shape, "[attention-c14] what is kept is %s, not an int over dims of the scores", text);
   if (role == ATTENTION_BIAS && !(fits && real))
     return shape_why(shape, "[attention-c12] the bias is %s, not a float over dims of the scores",
                      text);
@@ -316,14 +319,14 @@ static const char *check_role(const Shape *shape, AttentionRole role, const Type
   return NULL;
 }
 
-/* A mask, a bias, a sink: each at most once, in this order. */
+/* A mask, what is kept, a bias, a sink: each at most once, in this order. */
 static const char *check_further(const Shape *shape, uint32_t fixed) {
   int last = -1, most = fixed == 3 ? ATTENTION_SINK : ATTENTION_BIAS;
   for (uint32_t i = fixed; i < shape->op->nin; i++) {
     AttentionRole role = attention_role(shape->op, shape_in(shape, i));
     if ((int)role <= last || (int)role > most)
-      return shape_why(shape, "[attention-c13] operand %u is no mask, bias or sink in this order",
-                       i);
+      return shape_why(shape,
+                       "[attention-c13] operand %u is not the next of mask, kept, bias, sink", i);
     const char *why = check_role(shape, role, shape_in(shape, i));
     if (why) return why;
     last = (int)role;
@@ -331,16 +334,23 @@ static const char *check_further(const Shape *shape, uint32_t fixed) {
   return NULL;
 }
 
+static bool drops_a_share(const Op *o) {
+  double share = attr_float(&o->attrs, ATTR_drop, 0);
+  return share > 0 && share < 1 && !attr_get(&o->attrs, ATTR_cap);
+}
+
 static const char *check_attention(const Shape *shape, uint32_t operands) {
   Group g = shape_group(shape, 0), d = shape_group(shape, 1);
   if (shape->op->ngroups != 2 || g.nfrom != 1 || g.nto != 1 || d.nfrom != 1 || d.arrow ||
       g.from[0] == g.to[0] || g.from[0] == d.from[0] || g.to[0] == d.from[0])
     return shape_why(shape, "[attention-c1] the dims are written [Q -> K; D]");
-  if (shape->op->nin < operands || shape->op->nin > operands + 2 + (operands == 3))
-    return shape_why(shape, "[attention-c8] %u operands, %u and maybe a mask and a bias expected",
+  if (shape->op->nin < operands || shape->op->nin > operands + 3 + (operands == 3))
+    return shape_why(shape, "[attention-c8] %u operands, %u and at most mask, kept, bias expected",
                      shape->op->nin, operands);
   if (attr_get(&shape->op->attrs, ATTR_cap) && !(attr_float(&shape->op->attrs, ATTR_cap, 0) > 0))
     return shape_why(shape, "[attention-c11] cap is not above 0");
+  if (attr_get(&shape->op->attrs, ATTR_drop) && !drops_a_share(shape->op))
+    return shape_why(shape, "[attention-c15] drop is not between 0 and 1, or beside a cap");
   const char *why = check_heads(shape, g.from[0], g.to[0], d.from[0]);
   return why ? why : check_further(shape, operands);
 }

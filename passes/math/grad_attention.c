@@ -38,11 +38,22 @@ static ValueId scores_of(Back *back, const Op *o, uint32_t bias) {
   return grad_binary(back, OP_add, s, grad_in(back, o, bias));
 }
 
-static void give_bias(Back *back, const Op *o, uint32_t bias, uint32_t mask, ValueId dy) {
+/* x over 1 - drop where the probability is kept, else 0 */
+static ValueId kept(Back *back, const Op *o, uint32_t operand, ValueId x) {
+  if (!operand) return x;
+  ValueId keeps = grad_in(back, o, operand);
+  ValueId drops = grad_binary(back, OP_eq, keeps, grad_number(back, keeps, 0));
+  double larger = 1 / (1 - attr_float(&o->attrs, ATTR_drop, 0));
+  return ir_where(back->m, back->b, drops, grad_number(back, x, 0), grad_scaled(back, x, larger),
+                  back->loc);
+}
+
+static void give_bias(Back *back, const Op *o, const uint32_t *further, ValueId dy) {
+  uint32_t bias = further[ATTENTION_BIAS], mask = further[ATTENTION_MASK];
   ValueId s = scores_of(back, o, bias);
   ValueId p = grad_unary(back, OP_exp, grad_binary(back, OP_sub, s, grad_out(back, o, 1)));
-  ValueId far =
-      grad_binary(back, OP_sub, products(back, o, dy, grad_in(back, o, 2)), delta_of(back, o, dy));
+  ValueId dp = kept(back, o, further[ATTENTION_KEPT], products(back, o, dy, grad_in(back, o, 2)));
+  ValueId far = grad_binary(back, OP_sub, dp, delta_of(back, o, dy));
   ValueId ds = grad_binary(back, OP_mul, p, far);
   if (mask)
     ds =
@@ -52,9 +63,9 @@ static void give_bias(Back *back, const Op *o, uint32_t bias, uint32_t mask, Val
 
 void grad_attention(Back *back, const Op *o, const ValueId *dy) {
   if (dy[1] != NO_VALUE) bug("the log-sum-exp of attention has a gradient");
-  ValueId args[8] = {grad_in(back, o, 0),  grad_in(back, o, 1),  grad_in(back, o, 2),
+  ValueId args[9] = {grad_in(back, o, 0),  grad_in(back, o, 1),  grad_in(back, o, 2),
                      grad_out(back, o, 0), grad_out(back, o, 1), dy[0]};
-  uint32_t operands = 6, further[3] = {0};
+  uint32_t operands = 6, further[4] = {0};
   for (uint32_t i = 3; i < o->nin; i++) {
     AttentionRole role = attention_role(o, grad_in_type(back, o, i));
     further[role] = i;
@@ -63,13 +74,14 @@ void grad_attention(Back *back, const Op *o, const ValueId *dy) {
   Type types[3] = {*grad_in_type(back, o, 0), *grad_in_type(back, o, 1), *grad_in_type(back, o, 2)};
   Op *n = fn_op(back->m, back->b, OP_attention_grad, operands, args, 3, types, back->loc);
   for (int i = 0; i < o->ngroups; i++) op_add_group(back->m, n, o->group[i]);
-  const Attr *scale = attr_get(&o->attrs, ATTR_scale);
-  if (scale) attr_set_float(back->m, &n->attrs, ATTR_scale, scale->f);
-  const Attr *cap = attr_get(&o->attrs, ATTR_cap);
-  if (cap) attr_set_float(back->m, &n->attrs, ATTR_cap, cap->f);
+  static const AttrKey keys[] = {ATTR_scale, ATTR_cap, ATTR_drop};
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+    const Attr *attr = attr_get(&o->attrs, keys[i]);
+    if (attr) attr_set_float(back->m, &n->attrs, keys[i], attr->f);
+  }
   ValueId first = n->out;
   for (uint32_t i = 0; i < 3; i++) grad_give(back, o, i, first + i);
   uint32_t bias = further[ATTENTION_BIAS], sink = further[ATTENTION_SINK];
-  if (bias && grad_wants(back, o, bias)) give_bias(back, o, bias, further[ATTENTION_MASK], dy[0]);
+  if (bias && grad_wants(back, o, bias)) give_bias(back, o, further, dy[0]);
   if (sink && grad_wants(back, o, sink)) give_sink(back, o, sink, dy[0]);
 }

@@ -21,6 +21,29 @@ static double scale_of(int i) {
 /* A third of the kernels cap their scores, within the range of scores or far from it. */
 static const char *cap_of(int i) { return i % 3 ? "" : i % 2 ? ", cap = 1.5" : ", cap = 20"; }
 
+/* A sixth of the kernels, none that caps, drop a fifth of the probabilities; as add_bias. */
+static bool drops(int i) { return i % 6 == 1; }
+
+static int add_kept(Harness *h, int i, const AttentionShape *s, int next) {
+  if (!drops(i)) return 0;
+  const char *both =
+      arena_printf(h->arena, "[T:%lld, S:%lld]", (long long)s->keys, (long long)s->queries);
+  harness_add(h, "  %%%d = iota[S] : i32[S:%lld]\n", next, (long long)s->queries);
+  harness_add(h, "  %%%d = const {value = 3} : i32[]\n", next + 1);
+  harness_add(h, "  %%%d = mul %%%d, %%%d : i32[S:%lld]\n", next + 2, next, next + 1,
+              (long long)s->queries);
+  harness_add(h, "  %%%d = expand[T] %%%d : i32%s\n", next + 3, next + 2, both);
+  harness_add(h, "  %%%d = iota[T] : i32[T:%lld]\n", next + 4, (long long)s->keys);
+  harness_add(h, "  %%%d = add %%%d, %%%d : i32%s\n", next + 5, next + 3, next + 4, both);
+  harness_add(h, "  %%%d = const {value = 5} : i32[]\n", next + 6);
+  harness_add(h, "  %%%d = div %%%d, %%%d : i32%s\n", next + 7, next + 5, next + 6, both);
+  harness_add(h, "  %%%d = mul %%%d, %%%d : i32%s\n", next + 8, next + 7, next + 6, both);
+  harness_add(h, "  %%%d = sub %%%d, %%%d : i32%s\n", next + 9, next + 5, next + 8, both);
+  return 10;
+}
+
+static const char *settings_of(int i) { return drops(i) ? ", drop = 0.2" : cap_of(i); }
+
 /* A quarter of the kernels add a bias, which grows or falls with the distance and the query; `next`
    is the first free value. Returns how many values it takes, the last of which is the bias. */
 static int add_bias(Harness *h, int i, const AttentionShape *s, int next) {
@@ -42,11 +65,14 @@ void attention_forward(Harness *h, int i, const char *elem, AttentionShape s, At
   const char *mask = out == 3 ? "" : arena_printf(h->arena, ", %%%d", out - 1);
   harness_add(h, "kernel @k%d(%%0 : %s, %%1 : %s, %%2 : %s%s) {family = \"attention\"} {\n%s", i,
               q_type(h, &s, elem), k_type(h, &s, elem), k_type(h, &s, elem), m.arguments, m.ops);
+  int kept = add_kept(h, i, &s, out);
+  out += kept;
+  if (kept) mask = arena_printf(h->arena, "%s, %%%d", mask, out - 1);
   int biased = add_bias(h, i, &s, out);
   out += biased;
   if (biased) mask = arena_printf(h->arena, "%s, %%%d", mask, out - 1);
   harness_add(h, "  %%%d, %%%d = attention[S -> T; D] %%0, %%1, %%2%s {scale = %g%s} : ", out,
-              out + 1, mask, scale_of(i), cap_of(i));
+              out + 1, mask, scale_of(i), settings_of(i));
   harness_add(h, "%s, %s\n  return %%%d, %%%d\n}\n", harness_dense(h, elem, s.nq, s.qdim, s.qsize),
               harness_dense(h, "f32", s.nq - 1, s.qdim, s.qsize), out, out + 1);
 }
@@ -69,13 +95,16 @@ void attention_backward(Harness *h, int i, const char *elem, AttentionShape s, A
               k_type(h, &s, elem), k_type(h, &s, elem));
   harness_add(h, "%%3 : %s, %%4 : %s, %%5 : %s%s) {family = \"attention_grad\"} {\n%s",
               q_type(h, &s, elem), lse_type(h, &s), q_type(h, &s, elem), m.arguments, m.ops);
+  int kept = add_kept(h, i, &s, out);
+  out += kept;
+  if (kept) mask = arena_printf(h->arena, "%s, %%%d", mask, out - 1);
   int biased = add_bias(h, i, &s, out);
   out += biased;
   if (biased) mask = arena_printf(h->arena, "%s, %%%d", mask, out - 1);
   harness_add(h,
               "  %%%d, %%%d, %%%d = attention_grad[S -> T; D] %%0, %%1, %%2, %%3, %%4, %%5%s "
               "{scale = %g%s} : ",
-              out, out + 1, out + 2, mask, scale_of(i), cap_of(i));
+              out, out + 1, out + 2, mask, scale_of(i), settings_of(i));
   harness_add(h, "%s, %s, %s\n", harness_dense(h, elem, s.nq, s.qdim, s.qsize),
               harness_dense(h, elem, s.nk, s.kdim, s.ksize),
               harness_dense(h, elem, s.nk, s.kdim, s.ksize));

@@ -337,7 +337,7 @@ static void consistent(Running *r, Tensor *args) {
       fn_clone_op(r->m, f, k, o, map);
       continue;
     }
-    ValueId in[5] = {map[o->in[0]], map[o->in[1]], map[o->in[2]]};
+    ValueId in[6] = {map[o->in[0]], map[o->in[1]], map[o->in[2]]};
     for (uint32_t j = 6; j < o->nin; j++) in[j - 3] = map[o->in[j]];
     uint32_t arg[] = {argument_of(k, o->in[3]), argument_of(k, o->in[4])};
     Type types[] = {*value_type(k, o->in[3]), *value_type(k, o->in[4])};

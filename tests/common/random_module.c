@@ -1,7 +1,6 @@
 /* Random modules; see random_module.h. A function grows op by op: a generator is drawn from a
    table, it draws operands from what there is and appends ops, or gives up when nothing fits. Types
-   come from the shape rules or are stated, so the verifier judges the result like any other module.
- */
+   come from the shape rules or are stated: the verifier judges the result like any other module. */
 #include "random_module.h"
 
 enum { MOST_ELEMENTS = 160, DIMS = 7 };
@@ -436,30 +435,31 @@ static bool make_scatter(Gen *g) {
   return add(g, emit(g, OP_scatter, 2, args, &d, 1, r));
 }
 
+static ValueId of_keys(Gen *g, const Type *t, Str seq, Str key) {
+  return ir_rename(g->m, g->f, fit(g, pick(g), t), seq, key, (Loc){0});
+}
+
 static bool make_attention(Gen *g) {
   ValueId q = pick(g);
   Type t = type_in(g, q);
   if (t.rank < 2) return false;
   Str seq = t.axis[0].dim, d = t.axis[1].dim, key = fresh_name(g, &t, t.axis[0].size);
-  ValueId k = ir_rename(g->m, g->f, fit(g, pick(g), &t), seq, key, (Loc){0});
-  ValueId v = ir_rename(g->m, g->f, fit(g, pick(g), &t), seq, key, (Loc){0});
-  ValueId args[5] = {q, k, v};
-  uint32_t operands = 3;
-  bool mask = below(g, 2);
-  if (mask) {
-    Axis s = t.axis[0], a = {key, s.size};
-    ValueId i = ir_expand(g->m, g->f, ir_iota(g->m, g->f, s, (Loc){0}), 1, &a, (Loc){0});
-    args[operands++] = bin(g, below(g, 2) ? OP_lt : OP_le, ir_iota(g->m, g->f, a, (Loc){0}), i);
-  }
   Type out[2] = {t, type_without(&t, &d, 1)};
-  if (below(g, 3) == 0)
-    args[operands++] =
-        ir_rename(g->m, g->f, fit(g, pick(g), &out[1]), seq, key, (Loc){0}); /* a bias of keys */
-  Op *o = fn_op(g->m, g->f, OP_attention, operands, args, 2, out, (Loc){0});
-  op_add_group(g->m, o, group_map(1, &seq, 1, &key));
-  op_add_group(g->m, o, group_dims(1, &d));
+  ValueId args[6] = {q, of_keys(g, &t, seq, key), of_keys(g, &t, seq, key)};
+  uint32_t n = 3;
+  if (below(g, 2)) {
+    Axis a = {key, t.axis[0].size};
+    ValueId i = ir_expand(g->m, g->f, ir_iota(g->m, g->f, t.axis[0], (Loc){0}), 1, &a, (Loc){0});
+    args[n++] = bin(g, below(g, 2) ? OP_lt : OP_le, ir_iota(g->m, g->f, a, (Loc){0}), i);
+  }
+  bool drops = below(g, 4) == 0;
+  ValueId some = of_keys(g, &out[1], seq, key), bit = bin(g, OP_lt, some, un(g, OP_neg, some));
+  if (drops) args[n++] = ir_cast(g->m, g->f, bit, ELEM_i32, (Loc){0});
+  if (below(g, 3) == 0) args[n++] = some;
+  Op *o = fn_op(g->m, g->f, OP_attention, n, args, 2, out, (Loc){0});
+  op_add_group(g->m, o, group_map(1, &seq, 1, &key)), op_add_group(g->m, o, group_dims(1, &d));
   attr_set_float(g->m, &o->attrs, ATTR_scale, 0.7);
-  if (below(g, 3) == 0) attr_set_float(g->m, &o->attrs, ATTR_cap, 1.5);
+  if (drops || !below(g, 3)) attr_set_float(g->m, &o->attrs, drops ? ATTR_drop : ATTR_cap, 0.75);
   return add(g, o->out);
 }
 

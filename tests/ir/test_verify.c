@@ -72,6 +72,13 @@ static const Broken types[] = {
     {"attention-c13", "E1102",
      "%12 = iota[K] : i32[K:5]\n%13 = cast %12 : f32[K:5]\n"
      "%20, %21 = attention[S -> K; D] %8, %9, %9, %13, %13 {scale = 1} : f32[S:4, D:2], f32[S:4]"},
+    {"attention-c14", "E1102",
+     "%12 = iota[K] : i32[K:5]\n"
+     "%20, %21 = attention[S -> K; D] %8, %9, %9, %12 {scale = 1} : f32[S:4, D:2], f32[S:4]"},
+    {"attention-c15", "E1102",
+     "%12 = iota[K] : i32[K:5]\n"
+     "%20, %21 = attention[S -> K; D] %8, %9, %9, %12 {scale = 1, cap = 2, drop = 0.1} : "
+     "f32[S:4, D:2], f32[S:4]"},
     {"attention-c11", "E1102",
      "%20, %21 = attention[S -> K; D] %8, %9, %9 {scale = 1, cap = 0} : f32[S:4, D:2], f32[S:4]"},
     {"attention-c9", "E1102",

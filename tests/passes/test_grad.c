@@ -131,6 +131,16 @@ static const Case cases[] = {
      "f32[H:2]\n"
      "%13, %14 = attention[S -> T; D] %10, %11, %11, %12 {scale = 0.7, cap = 0.9} : f32[H:2, S:3, "
      "D:2], f32[H:2, S:3]\nstore @y, %13\n"},
+    {"attention", /* dropout, a bias that is learned, a mask and a sink */
+     "param @q : f32[H:2, S:3, D:2]\nparam @kk : f32[T:3, D:2]\nparam @bias : f32[H:2, T:3]\n"
+     "param @sink : f32[H:2]\noutput @y : f32[H:2, S:3, D:2]\n",
+     "%10 = load @q : f32[H:2, S:3, D:2]\n%11 = load @kk : f32[T:3, D:2]\n%12 = load @bias : "
+     "f32[H:2, T:3]\n%13 = load @sink : f32[H:2]\n"
+     "%14 = iota[S] : i32[S:3]\n%15 = iota[T] : i32[T:3]\n%16 = expand[T] %14 : i32[T:3, S:3]\n"
+     "%17 = le %15, %16 : bool[T:3, S:3]\n%18 = sub %15, %16 : i32[T:3, S:3]\n"
+     "%19, %20 = attention[S -> T; D] %10, %11, %11, %17, %18, %12, %13 {scale = 0.7, drop = 0.3} "
+     ": "
+     "f32[H:2, S:3, D:2], f32[H:2, S:3]\nstore @y, %19\n"},
     {"attention", /* a bias that is learned, with capped scores, a mask and a sink */
      "param @q : f32[H:2, S:3, D:2]\nparam @kk : f32[T:3, D:2]\nparam @bias : f32[H:2, T:3]\n"
      "param @sink : f32[H:2]\noutput @y : f32[H:2, S:3, D:2]\n",

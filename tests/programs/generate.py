@@ -276,6 +276,7 @@ class Program:
         more = s.r.choice(['', '', ', scale = 0.4', ', cap = 0.7'])
         rows = [d for d in q[1] if d not in ('Batch', 'C') and s.r.random() < .5]
         more += s.r.choice(['', f', sink = {s.param(rows)}']) if rows else ''
+        more += s.r.choice(['', '', ', drop = 0.25']) if 'cap' not in more else ''
         kind = s.r.randrange(4)
         more += s.bias() if kind == 1 else f', bias = {s.param([*rows, "K"])}' if kind == 2 else ''
         s.add(f'attention[B -> K; C]({q[0]}, {m[0]}, {m[0]}, mask = {s.mask()}{more})', q[1])
