@@ -5,6 +5,7 @@
    rmax). A dim that has no index in this table (a minor piece of a split, the end of a shift, the
    keys of attention) cannot be cut: operands are made whole first. The rules look only at the names
    of dims. */
+#include "ir/loop.h"
 #include "ir/made.h"
 #include "placement.h"
 
@@ -255,6 +256,12 @@ static bool between_floats(const Fn *f, const Op *o) {
          elem_class(value_type(f, o->out)->elem) == CLASS_FLOAT;
 }
 
+/* Does the op choose, by one number, between operand i and zero, as a stage with fewer layers than
+   others does for the gradients of those that it has not? */
+static bool is_kept_or_zero(const Fn *f, const Op *o, uint32_t i) {
+  return i > 0 && !value_type(f, o->in[0])->rank && value_is_zero(f, o->in[3 - i]);
+}
+
 /* Sums, copies and moved indexes of floats; a product with one number. Sums of several terms are
    judged where they are made (all of them partial). */
 bool shard_linear(const Module *m, const Fn *f, const Op *o, uint32_t i) {
@@ -270,6 +277,7 @@ bool shard_linear(const Module *m, const Fn *f, const Op *o, uint32_t i) {
   case OP_unstack:
   case OP_slice: return true;
   case OP_cast: return between_floats(f, o);
+  case OP_where: return is_kept_or_zero(f, o, i);
   case OP_rope:
   case OP_scatter: return i == 0;
   case OP_mul: return !value_type(f, o->in[1 - i])->rank;

@@ -16,7 +16,7 @@ MODEL = """use "std"
 dims {{
   Batch, Seq
   Key   like Seq
-  Vocab = 32;  Embed = 16;  Heads = 2;  Layers = 4;  Head = Embed / Heads
+  Vocab = 32;  Embed = 16;  Heads = 2;  Layers = {layers};  Head = Embed / Heads
   Mlp   = 12;  Experts = 8;  Route = Experts
   Slot  = {slot}
 }}
@@ -69,7 +69,8 @@ PRODUCT = ['dot[Mlp](gelu(dot[Embed](x[Seq = at], w_in)), w_out) * gate',
 CHOICES = {'fold': ['', '', 'Seq balanced', 'Heads activations'], 'own': [0, 1],
            'ep': [2, 4], 'slot': ['Seq', 'Seq / 3', 'Seq / 6'], 'k': [1, 2, 4], 'gates': list(GATES),
            'product': [0, 1], 'tensor': [1, 2], 'pipe': [1, 2], 'data': [1, 2], 'zero': [0, 1, 2, 3],
-           'micro': [1, 2, 4], 'keep': ['', 'input', 'none'], 'schedule': ['one_f_one_b', 'gpipe', 'zero_bubble']}
+           'micro': [1, 2, 4], 'keep': ['', 'input', 'none'], 'schedule': ['one_f_one_b', 'gpipe', 'zero_bubble'],
+           'layers': [4, 3]}
 
 
 def ways(row): return row['ep'] * (row['data'] if row['own'] else 1)
@@ -94,13 +95,13 @@ def text_of(row):
     if row['tensor'] > 1:
         axes['tensor'] = 2
         lines.append(f'place {"Mlp" if "Heads" in row["fold"] else "Heads, Mlp"} -> tensor')
-    if row['pipe'] > 1: axes['pipe'] = 2; lines += ['place Layers -> pipe', f'pipeline {row["schedule"]}']
+    if row['pipe'] > 1: axes['pipe'] = 2; lines += ['place Layers -> pipe', f'pipeline {row["schedule"]} uneven = on']
     if row['zero']: lines.append(f'zero {row["zero"]} over ' + ('data' if 'data' in axes else axis))
     if row['keep']: lines.append(f'recompute h.* keep = {row["keep"]}')
     lines.append(f'micro {row["micro"]}')
-    return MODEL.format(slot=row['slot'], k=row['k'], gates=GATES[row['gates']].format(k=row['k']),
-                        product=PRODUCT[row['product']], mesh=', '.join(f'{a} = {n}' for a, n in axes.items()),
-                        lines='\n  '.join(lines))
+    return MODEL.format(layers=row['layers'], slot=row['slot'], k=row['k'],
+                        gates=GATES[row['gates']].format(k=row['k']), product=PRODUCT[row['product']],
+                        mesh=', '.join(f'{a} = {n}' for a, n in axes.items()), lines='\n  '.join(lines))
 
 
 def tokens():

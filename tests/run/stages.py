@@ -271,6 +271,20 @@ def uneven():
         check('E0704' in err and ('uneven = on' in err) == (layers == 6), err)
 
 
+def summed_once():
+    """Copies of stages of different numbers of layers sum their gradients once a step, however many micro-batches
+    there are."""
+    plan = 'plan sums for Small { mesh dp = 2, pipe = 4\n place Batch -> dp\n place Layers -> pipe\n'
+    sent = []
+    for micro in 3, 1:
+        lines = f' pipeline one_f_one_b uneven = on\n micro {micro} }}'
+        open(f'{folder}/sums.shard', 'w').write(MODEL + plan + lines)
+        said = json.loads(run(SHARDC, 'plan', 'sums.shard', '--plan', 'sums', '--json', cwd=folder)[0].split('\n')[0])
+        sent += [c['sends_per_step']['dp']['bytes'] for c in said['classes']]
+    check(sent[0] and sent[:len(sent) // 2] == sent[len(sent) // 2:], sent)
+    run(SHARDC, 'equal', 'sums.shard', '--plan', 'sums', '-q', cwd=folder)
+
+
 ENDS = '''use "std"
 dims { Batch; In = %d; W = 32; H = 32; V = %d; Layers = %d }
 layer Block(x: [Batch, W]) -> [Batch, W] {
@@ -464,6 +478,7 @@ try:
     over_nccl()
     on_host()
     uneven()
+    summed_once()
     min_max()
     by_memory()
     auto()
