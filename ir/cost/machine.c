@@ -4,7 +4,8 @@
    ranks of a node share its memory, and peaks are the node's. Ranks fill nodes one after another;
    the first axis of the mesh varies fastest. A ring over an axis that leaves the node is as fast as
    its slowest link: it gets the share of the node's network that its ranks in the node have, and is
-   no faster than a processor that carries its bytes. Each of its hops has the latency of
+   no faster than a processor that carries its bytes; an all-to-all sends from every rank to every
+   other one. Each of its hops has the latency of
    the link (alpha-beta model; Hockney). Times are bounds: peaks that are reached, messages that
    never wait.
 
@@ -111,15 +112,31 @@ static double hops_of(OpCode kind, double n) {
   return op_is_p2p(kind) ? 1 : collective_hops(kind, n);
 }
 
-/* A ring of n ranks sends (n - 1) / n of the bytes that papers count. */
+static double larger(double a, double b) { return a > b ? a : b; }
+
+/* A ring of n ranks sends (n - 1) / n of the bytes that papers count, and leaves a node over one of
+   its links. An all-to-all of k ranks in each node sends (n - k) / n out of it from every rank:
+   each has its share of the node's network, and sends the others theirs at the same time. */
+double sending_seconds(const Module *m, const Machine *machine, int axis, OpCode kind, double rate,
+                       double bytes) {
+  double n = (double)m->mesh.at[axis].size, k = (double)axis_joined(m, machine, axis);
+  bool each = op_collective(kind)->way == SEND_EACH;
+  if (!each || k <= 1 || !axis_crosses(m, machine, axis) || machine->inter <= 0)
+    return bytes * collective_share(kind, n) / rate;
+  double share = machine->inter / (double)machine->in_node;
+  if (machine->carries > 0 && machine->carries < share) share = machine->carries;
+  double inside = machine->intra > 0 ? bytes * (k - 1) / n / machine->intra : 0;
+  return larger(bytes * (n - k) / n / share, inside);
+}
+
 LinkTime link_time(const Module *m, const Machine *machine, int axis, OpCode kind, double calls,
                    double bytes) {
   if (machine->endless) return (LinkTime){calls * ENDLESS, 0};
   if (machine->reach) return message_time(m, machine, axis, kind, calls, bytes);
   double n = (double)m->mesh.at[axis].size, rate = axis_rate(m, machine, axis);
   double late = axis_crosses(m, machine, axis) ? calls * hops_of(kind, n) * machine->latency : 0;
-  return rate > 0 ? (LinkTime){bytes * collective_share(kind, n) / rate + late, late}
-                  : (LinkTime){0};
+  if (rate <= 0) return (LinkTime){0};
+  return (LinkTime){sending_seconds(m, machine, axis, kind, rate, bytes) + late, late};
 }
 
 double machine_waits(const Machine *machine, double own, double waited) {
@@ -161,8 +178,6 @@ static double move_seconds(const Machine *machine, const Moves *moves) {
              ? (moves->down + moves->up) / machine->pcie + moves->calls * machine->copy
              : 0;
 }
-
-static double larger(double a, double b) { return a > b ? a : b; }
 
 StepTime plan_time(const Module *m, const Machine *machine, const TrafficList *traffic,
                    const Moves *moves, const IrCount *on_host, double compute, double memory) {

@@ -38,8 +38,9 @@ LinkTime message_time(const Module *m, const Machine *machine, int axis, OpCode 
                       double bytes) {
   double n = (double)m->mesh.at[axis].size, rate = rate_of(m, machine, axis, kind);
   if (rate <= 0 || n <= 1) return (LinkTime){0};
-  double share = op_is_p2p(kind) ? 1 : collective_share(kind, n);
-  double sent = bytes * share / rate, hop = ring_latency(m, machine, axis, n);
+  double sent =
+      op_is_p2p(kind) ? bytes / rate : sending_seconds(m, machine, axis, kind, rate, bytes);
+  double hop = ring_latency(m, machine, axis, n);
   if (op_is_p2p(kind) || op_collective(kind)->way == SEND_SHIFT)
     hop = axis_crosses(m, machine, axis) ? machine->latency : machine->reach->hop_inside;
   else hop *= op_collective(kind)->passes;

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from common import EXAMPLES, check
 
 SHARDC, ROOT = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
-WITHIN, LIMIT, STEPS = 60, 0.15, 0.12
+WITHIN, LIMIT, STEPS = 58, 0.15, 0.12
 SIZES = {'1.5B': (48, 1600, 16), '8B': (72, 3072, 24), '40B': (88, 6144, 32), '60B': (132, 6144, 32),
          '80B': (100, 8192, 64), '100B': (125, 8192, 64), '120B': (150, 8192, 64), '140B': (175, 8192, 64),
          '170B': (212, 8192, 64)}                                  # layers, width, heads: the paper's tables 5 to 10
