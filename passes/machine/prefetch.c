@@ -20,6 +20,7 @@
    of a number depends on these two settings. Must not: move kernels; let the choice depend on
    anything but the module. */
 #include "ir/loop.h"
+#include "fill.h"
 #include "prefetch.h"
 #include "ir/schedule/message.h"
 #include "ir/plan/module_settings.h"
@@ -221,17 +222,10 @@ static bool asked_ahead(const PrefetchPass *pass) {
   return a.layers > 0 || a.bytes > 0;
 }
 
-/* Classes of stages are different programs: messages between all stages have to keep their order
-   in all of them, so they stay where they are. */
-static bool between_classes(const PrefetchPass *pass, const Op *o) {
-  StageClass c = module_class(pass->m);
-  return *c.name && !strcmp(attr_str(&o->attrs, ATTR_axis, ""), pass->m->mesh.at[c.axis].name);
-}
-
 static Plan plan_for(const PrefetchPass *pass, OpId id) {
   const Op *o = &pass->f->ops.at[id];
   if (!op_can_fly(o)) return (Plan){0};
-  if (between_classes(pass, o))
+  if (between_classes(pass->m, o))
     return (Plan){.why = pass->overlap ? "stages have programs of their own" : NULL};
   Plan plan = {true, 0, id, needed_at(pass, id), NULL};
   if (pass->stays && pass->stays[id]) return (Plan){.why = "hides nothing"};

@@ -2,17 +2,13 @@
 
    Program order after `fuse` is kept: groups are where their anchors were, and lowering and `grad`
    write forward, then backward, then updates, which is the order that frees saved values soonest.
-   Only ops without cost are moved: loads and views come right before their first reader, so that
-   dumps read well and lifetimes are plain. */
-#include "passes/base/rebuild.h"
+   Loads and views come right before their first reader, so that dumps read well and lifetimes are
+   plain. Kernels are moved only where a plan lets messages overlap (fill.c). */
+#include "fill.h"
 
 typedef struct Schedule {
   Rebuild r;
 } Schedule;
-
-static bool floats(const Op *o) {
-  return o->code == OP_load || (op_flags(o->code) & VIEW && op_family(o->code) == FAMILY_STRUCT);
-}
 
 /* Writes the loads and views that make v, if they are not written yet. */
 static void bring(Schedule *schedule, ValueId v) {
@@ -27,8 +23,9 @@ static Fn *schedule_function(Module *m, const Fn *f) {
   Schedule schedule = {.r = rebuild_begin(m, f)};
   for (uint32_t i = 0; i < f->args.n; i++)
     schedule.r.to->values.at[schedule.r.map[f->args.at[i]]] = f->values.at[f->args.at[i]];
-  EACH_OP (f, o) {
-    if (floats(o)) continue;
+  FilledOrder order = fill_order(m, f);
+  for (uint32_t i = 0; i < order.n; i++) {
+    const Op *o = &f->ops.at[order.at[i]];
     for (uint32_t k = 0; k < o->nin; k++) bring(&schedule, o->in[k]);
     rebuild_op(&schedule.r, o);
   }

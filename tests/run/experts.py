@@ -70,7 +70,7 @@ CHOICES = {'fold': ['', '', 'Seq balanced', 'Heads activations'], 'own': [0, 1],
            'ep': [2, 4], 'slot': ['Seq', 'Seq / 3', 'Seq / 6'], 'k': [1, 2, 4], 'gates': list(GATES),
            'product': [0, 1], 'tensor': [1, 2], 'pipe': [1, 2], 'data': [1, 2], 'zero': [0, 1, 2, 3],
            'micro': [1, 2, 4], 'keep': ['', 'input', 'none'], 'schedule': ['one_f_one_b', 'gpipe', 'zero_bubble'],
-           'layers': [4, 3]}
+           'layers': [4, 3], 'overlap': ['off', 'on']}
 
 
 def ways(row): return row['ep'] * (row['data'] if row['own'] else 1)
@@ -96,7 +96,8 @@ def text_of(row):
         axes['tensor'] = 2
         lines.append(f'place {"Mlp" if "Heads" in row["fold"] else "Heads, Mlp"} -> tensor')
     if row['pipe'] > 1: axes['pipe'] = 2; lines += ['place Layers -> pipe', f'pipeline {row["schedule"]} uneven = on']
-    if row['zero']: lines.append(f'zero {row["zero"]} over ' + ('data' if 'data' in axes else axis))
+    over = 'data' if 'data' in axes else axis
+    if row['zero'] or row['overlap'] == 'on': lines.append(f'zero {row["zero"]} over {over} overlap = {row["overlap"]}')
     if row['keep']: lines.append(f'recompute h.* keep = {row["keep"]}')
     lines.append(f'micro {row["micro"]}')
     return MODEL.format(layers=row['layers'], slot=row['slot'], k=row['k'],
