@@ -26,6 +26,7 @@ PLANS = {
     'plans': {'cpu': 'x86_64_v3', 'zero2': 'sm_80', 'zero3_offload': 'sm_80', 'hybrid': 'sm_80'},
     'deepseek_v3': {'wide': 'sm_90'},
     'qwen3_moe': {'wide': 'sm_90'},
+    't5': {'shards': CPU},
     'tiny_ranks': {'two': CPU, 'early': CPU, 'four': CPU, 'context': CPU, 'ahead': CPU, 'stages': CPU, 'turns': CPU,
                    'weights_last': CPU, 'rings': CPU, 'hosted': CPU},
     'zero_offload': {'near': CPU, 'optimizer': CPU, 'gradients': CPU, 'some': CPU, 'layers': CPU, 'stages': CPU,
