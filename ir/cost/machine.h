@@ -60,7 +60,7 @@ double machine_waits(const Machine *machine, double own, double waited);
 /* So many messages of one kind over an axis; bytes: of all, in paper counting. */
 LinkTime link_time(const Module *m, const Machine *machine, int axis, OpCode kind, double calls,
                    double bytes);
-/* Of those bytes at `rate` of the axis, without latency. */
+/* The same bytes at `rate` of the axis, without latency. */
 double sending_seconds(const Module *m, const Machine *machine, int axis, OpCode kind, double rate,
                        double bytes);
 double axis_rate(const Module *m, const Machine *machine,

@@ -26,7 +26,7 @@ enum { FARTHEST = 256 }; /* ops that a kernel moves forward past */
 
 typedef VEC(OpId) OpIds;
 
-typedef struct Filling {
+typedef struct GapFilling {
   Module *m;
   const Fn *f;
   const ValueId *class;
@@ -35,7 +35,7 @@ typedef struct Filling {
   double *over;             /* by op: when its message has arrived */
   double *seconds;          /* by op: of its kernel or message */
   double kernels, messages; /* the clocks */
-} Filling;
+} GapFilling;
 
 bool op_floats(const Op *o) {
   return o->code == OP_load || (op_flags(o->code) & VIEW && op_family(o->code) == FAMILY_STRUCT);
@@ -46,13 +46,13 @@ bool between_classes(const Module *m, const Op *o) {
   return *c.name && !strcmp(attr_str(&o->attrs, ATTR_axis, ""), m->mesh.at[c.axis].name);
 }
 
-static const Op *op_at(const Filling *fill, uint32_t at) {
+static const Op *op_at(const GapFilling *fill, uint32_t at) {
   return &fill->f->ops.at[fill->order.at[at]];
 }
 
 /* ---- what may change places ---- */
 
-static void add_makers(const Filling *fill, ValueId v, OpIds *list) {
+static void add_makers(const GapFilling *fill, ValueId v, OpIds *list) {
   const Op *o = value_def(fill->f, v);
   if (!o) return;
   if (!op_floats(o)) vec_push(fill->m->arena, *list, (OpId)(o - fill->f->ops.at));
@@ -60,7 +60,7 @@ static void add_makers(const Filling *fill, ValueId v, OpIds *list) {
     for (uint32_t i = 0; i < o->nin; i++) add_makers(fill, o->in[i], list);
 }
 
-static bool touches(const Filling *fill, const Op *o, ValueId class) {
+static bool touches(const GapFilling *fill, const Op *o, ValueId class) {
   for (uint32_t i = 0; i < o->nin; i++)
     if (fill->class[o->in[i]] == class) return true;
   for (uint32_t i = 0; i < o->nout; i++)
@@ -69,7 +69,7 @@ static bool touches(const Filling *fill, const Op *o, ValueId class) {
 }
 
 /* Does it write in place over bytes that the other op touches? */
-static bool writes_over(const Filling *fill, const Op *o, const Op *other) {
+static bool writes_over(const GapFilling *fill, const Op *o, const Op *other) {
   for (uint32_t i = 0; i < o->nout; i++)
     if (fill->f->values.at[o->out + i].storage.view == VIEW_INPLACE &&
         touches(fill, other, fill->class[o->out + i]))
@@ -78,22 +78,22 @@ static bool writes_over(const Filling *fill, const Op *o, const Op *other) {
 }
 
 /* May op `b`, which is later, not run before op `a`? */
-static bool conflicts(const Filling *fill, OpId a, OpId b) {
+static bool conflicts(const GapFilling *fill, OpId a, OpId b) {
   const Op *first = &fill->f->ops.at[a], *second = &fill->f->ops.at[b];
   for (uint32_t i = 0; i < fill->makers[b].n; i++)
     if (fill->makers[b].at[i] == a) return true;
   return writes_over(fill, first, second) || writes_over(fill, second, first);
 }
 
-static bool may_move(const Filling *fill, const Op *o) {
+static bool may_move(const GapFilling *fill, const Op *o) {
   return o->code == OP_kernel && !kernel_beside(fill->m, o->callee);
 }
 
-static bool is_passed(const Filling *fill, const Op *o) {
+static bool is_passed(const GapFilling *fill, const Op *o) {
   return may_move(fill, o) || op_family(o->code) == FAMILY_COLLECTIVE;
 }
 
-static bool conflicts_any(const Filling *fill, uint32_t from, uint32_t to, uint32_t at) {
+static bool conflicts_any(const GapFilling *fill, uint32_t from, uint32_t to, uint32_t at) {
   for (uint32_t i = from; i < to; i++) {
     OpId a = fill->order.at[i], b = fill->order.at[at];
     if (i < at ? conflicts(fill, a, b) : conflicts(fill, b, a)) return true;
@@ -101,7 +101,7 @@ static bool conflicts_any(const Filling *fill, uint32_t from, uint32_t to, uint3
   return false;
 }
 
-static void move_op(Filling *fill, uint32_t from, uint32_t to) {
+static void move_op(GapFilling *fill, uint32_t from, uint32_t to) {
   OpId op = fill->order.at[from];
   int step = from < to ? 1 : -1;
   for (uint32_t i = from; i != to; i += (uint32_t)step)
@@ -110,14 +110,14 @@ static void move_op(Filling *fill, uint32_t from, uint32_t to) {
 }
 
 /* A message of a value that this function makes. */
-static bool travels(const Filling *fill, OpId id) {
+static bool travels(const GapFilling *fill, OpId id) {
   const Op *o = &fill->f->ops.at[id];
   return op_can_fly(o) && !between_classes(fill->m, o) && fill->makers[id].n;
 }
 
 /* ---- 1. all-to-alls early ---- */
 
-static void start_early(Filling *fill, uint32_t at) {
+static void start_early(GapFilling *fill, uint32_t at) {
   uint32_t message = at;
   for (uint32_t i = at; i-- > 0 && may_move(fill, op_at(fill, i));)
     if (!conflicts_any(fill, i + 1, message + 1, i)) move_op(fill, i, message--);
@@ -126,7 +126,7 @@ static void start_early(Filling *fill, uint32_t at) {
 /* ---- 2. kernels while messages travel ---- */
 
 /* When the messages that the op needs have arrived, of those before place `at`. */
-static double arrival(const Filling *fill, uint32_t at, OpId id) {
+static double arrival(const GapFilling *fill, uint32_t at, OpId id) {
   double last = 0;
   for (uint32_t i = 0; i < at; i++) {
     OpId other = fill->order.at[i];
@@ -136,7 +136,7 @@ static double arrival(const Filling *fill, uint32_t at, OpId id) {
 }
 
 /* The place of the first later kernel that may run now; n: there is none. */
-static uint32_t filler(const Filling *fill, uint32_t at, double late) {
+static uint32_t filler(const GapFilling *fill, uint32_t at, double late) {
   uint32_t end = fill->order.n - at > FARTHEST ? at + FARTHEST : fill->order.n;
   for (uint32_t i = at + 1; i < end && is_passed(fill, op_at(fill, i - 1)); i++) {
     const Op *o = op_at(fill, i);
@@ -147,7 +147,7 @@ static uint32_t filler(const Filling *fill, uint32_t at, double late) {
   return fill->order.n;
 }
 
-static void run_op(Filling *fill, OpId id) {
+static void run_op(GapFilling *fill, OpId id) {
   const Op *o = &fill->f->ops.at[id];
   if (op_family(o->code) == FAMILY_COLLECTIVE) {
     double from = fill->kernels > fill->messages ? fill->kernels : fill->messages;
@@ -161,7 +161,7 @@ static void run_op(Filling *fill, OpId id) {
   }
 }
 
-static void fill_gaps(Filling *fill) {
+static void fill_gaps(GapFilling *fill) {
   for (uint32_t at = 0; at < fill->order.n; at++) {
     double over = arrival(fill, at, fill->order.at[at]);
     if (over > fill->kernels) {
@@ -173,13 +173,13 @@ static void fill_gaps(Filling *fill) {
   }
 }
 
-static bool has_messages(const Filling *fill) {
+static bool has_messages(const GapFilling *fill) {
   for (uint32_t i = 0; i < fill->order.n; i++)
     if (travels(fill, fill->order.at[i])) return true;
   return false;
 }
 
-static double seconds_of(const Filling *fill, const Machine *machine, const Op *o) {
+static double seconds_of(const GapFilling *fill, const Machine *machine, const Op *o) {
   bool known = machine_is_known(fill->m, machine);
   if (op_family(o->code) == FAMILY_COLLECTIVE)
     return known ? message_seconds(fill->m, machine, fill->f, o) : 1;
@@ -188,7 +188,7 @@ static double seconds_of(const Filling *fill, const Machine *machine, const Op *
   return kernel_sum(&time);
 }
 
-static void find_facts(Filling *fill) {
+static void find_facts(GapFilling *fill) {
   const Fn *f = fill->f;
   Machine machine = plan_machine(fill->m);
   fill->class = shared_bytes(fill->m->arena, f).of;
@@ -203,7 +203,7 @@ static void find_facts(Filling *fill) {
 }
 
 FilledOrder fill_order(Module *m, const Fn *f) {
-  Filling fill = {.m = m, .f = f};
+  GapFilling fill = {.m = m, .f = f};
   fill.order.at = ARENA_ARRAY(m->arena, OpId, f->ops.n + 1);
   for (OpId i = 0; i < f->ops.n; i++)
     if (!op_floats(&f->ops.at[i])) fill.order.at[fill.order.n++] = i;
