@@ -7,7 +7,8 @@
    warning says so, except for scalars.
 
    Parameters that no update writes have groups of their own in stage 3, if ranks hold them alike:
-   they are sharded and gathered as the others are. States with rules of their own stay whole. */
+   they are sharded and gathered as the others are. States with rules of their own stay whole; a
+   warning says so of those that are as large as a parameter, such as an average of it. */
 #include "ir/made.h"
 #include "ir/support/num.h"
 #include "zero_slice.h"
@@ -97,11 +98,24 @@ static void read_frozen(Zero *zero, Global *global, ZeroGroup key) {
   add_member(zero, key, slice.member);
 }
 
+static bool is_parameters_size(const Zero *zero, const Global *state) {
+  EACH_GLOBAL (zero->m, global)
+    if (global->kind == GLOBAL_PARAM && !global->ruled && zero_store_of(zero->step, global) &&
+        type_same_dims(&global->type, &state->type))
+      return true;
+  return false;
+}
+
 static void read_param(Zero *zero, Global *global) {
   unsigned hosted = zero_hosted(zero, global);
   ZeroGroup key = {
       .name = region_of(zero, global), .rounds = zero_rounds_of(global), .hosted = hosted};
-  if (!global->type.rank || global->ruled) return;
+  if (!global->type.rank) return;
+  if (global->ruled) {
+    if (is_parameters_size(zero, global))
+      note_whole(zero, global, "every rank computes its `update` line");
+    return;
+  }
   if (!zero_store_of(zero->step, global)) read_frozen(zero, global, key);
   if (!zero->naxes && !(hosted & HOSTED_UPDATE)) return;
   if (!zero_store_of(zero->step, global)) return;

@@ -251,6 +251,30 @@ def whole():
           f'{kinds}: {err}')
 
 
+RULED = """use "std"
+dims { Batch; Embed = 8; Out = 4 }
+model M {
+  input x [Batch, Embed] f32
+  input y [Batch] of Out
+  param average [Embed, Out] = 0
+  param count [Out] = 0
+  param w [Embed, Out] ~ normal(0.5)
+  update average = 0.99 * average + 0.01 * w
+  update count = count + 1
+  loss cross_entropy[Out](dot[Embed](x, w), y)
+}
+train t for M { batch 8; steps 2; data columns(x = "x.npy", y = "y.npy"); optim sgd lr = 0.1 momentum = 0.9 }
+plan p for M { mesh data = 2; place Batch -> data; zero 3 }
+"""
+
+
+def ruled():
+    """W0703 names a state with a rule that has the size of a parameter, and no smaller one."""
+    open(f'{WORK}/r.shard', 'w').write(RULED)
+    err = run(SHARDC, 'plan', 'r.shard', cwd=WORK)[1]
+    check('W0703' in err and '`average`' in err and 'r.shard:6:9' in err and 'more' not in err, err)
+
+
 def counted():
     """Weights of a rank, compared with those of a model whose parameters are all trained."""
     for precision in '', 'precision bf16':
@@ -268,6 +292,7 @@ def counted():
 data()
 counted()
 whole()
+ruled()
 first = alike()
 narrow(first)
 files(first)
