@@ -6,8 +6,10 @@
    block, each bool two facts (some admitted, all admitted). So a block that a causal, sliding or
    combined mask excludes wholly is skipped, and one that it admits wholly is computed without the
    mask. A number without dims (the position of a continued text, the first position of a rank) is
-   its own interval, and so is a table of bits at one row and column. Values without bounds
-   (operands with dims, gathers) count as unknown: some, not all. */
+   its own interval, and so is a table of bits at one row and column. Whole numbers in memory, such
+   as the numbers of documents, have the bounds that a loop over the block's queries or keys finds,
+   where the target reads them at little cost (`reads`): so blocks of two documents are skipped.
+   Values without bounds (other operands with dims, gathers) count as unknown: some, not all. */
 #include "attention_head.h"
 
 static const double LOG2_E = 1.4426950408889634;
@@ -209,13 +211,41 @@ static Bounds of_constant(const AttentionHead *head, const Op *op, ValueId v) {
   return range(emit_i64(e, (int64_t)x), emit_i64(e, (int64_t)x));
 }
 
+/* The least and the largest of an argument along the one dim that has a range. */
+static Bounds of_argument(const AttentionHead *head, ValueId v, const Spans *spans) {
+  Emit *e = head->e;
+  const Type *t = value_type(e->k, v);
+  Point p = {0};
+  Bounds walked = {0};
+  Str along = NULL;
+  for (int i = 0; i < t->rank; i++) {
+    Bounds at = of_position(head, t->axis[i].dim, spans);
+    if (!at.lo || (at.lo != at.hi && along)) return unknown(e);
+    if (at.lo == at.hi) point_set(&p, (Index){.dim = t->axis[i].dim, .at = at.lo});
+    else walked = at, along = t->axis[i].dim;
+  }
+  if (!along || !head->reads || elem_class(t->elem) != CLASS_INT) return unknown(e);
+  LLVMTypeRef i64 = LLVMInt64TypeInContext(e->context);
+  LLVMValueRef last = emit_min_i64(e, walked.hi, emit_i64(e, type_size(t, along) - 1)),
+               start[] = {emit_i64(e, INT64_MAX), emit_i64(e, INT64_MIN)};
+  Loop loop = emit_loop(e, walked.lo, plus(e, last, emit_i64(e, 1)), 1, 2, start);
+  point_set(&p, (Index){.dim = along, .at = loop.i});
+  expr_reset(e);
+  LLVMValueRef x = LLVMBuildSExt(e->builder, expr_load(e, v, &p), i64, "");
+  loop.next[0] = least(e, x, loop.phi[0], LLVMIntSLT);
+  loop.next[1] = least(e, x, loop.phi[1], LLVMIntSGT);
+  emit_loop_end(e, &loop);
+  return range(loop.phi[0], loop.phi[1]);
+}
+
 /* An argument of the kernel that has no dims. */
-static Bounds of_scalar(const AttentionHead *head, ValueId v) {
+static Bounds of_scalar(const AttentionHead *head, ValueId v, const Spans *spans) {
   Emit *e = head->e;
   const Type *t = value_type(e->k, v);
   ElemClass class = elem_class(t->elem);
   Point p = {0};
-  if (t->rank || (class != CLASS_INT && class != CLASS_BOOL)) return unknown(e);
+  if (t->rank) return of_argument(head, v, spans);
+  if ((class != CLASS_INT && class != CLASS_BOOL)) return unknown(e);
   LLVMValueRef x = expr_load(e, v, &p);
   if (class == CLASS_BOOL) return (Bounds){.some = x, .all = x};
   x = LLVMBuildSExt(e->builder, x, LLVMInt64TypeInContext(e->context), "");
@@ -241,7 +271,7 @@ static Bounds of_lookup(const AttentionHead *head, const Op *op, Bounds row, Bou
 static Bounds find_bounds(const AttentionHead *head, ValueId v, const Spans *spans) {
   Emit *e = head->e;
   const Op *op = value_def(e->k, v);
-  if (!op) return of_scalar(head, v);
+  if (!op) return of_scalar(head, v, spans);
   ElemClass from = op->nin ? elem_class(value_type(e->k, op->in[0])->elem) : CLASS_INT;
   switch (op->code) {
   case OP_const: return of_constant(head, op, v);

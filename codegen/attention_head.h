@@ -9,6 +9,7 @@ typedef struct AttentionHead {
   Emit *e;
   const Flash *f;
   LLVMValueRef shared, group; /* flat indexes of the head */
+  bool reads;                 /* bounds of whole numbers in memory are read: see attention_head.c */
 } AttentionHead;
 
 Point attention_head_point(const AttentionHead *head); /* its indexes */

@@ -167,7 +167,7 @@ void flash_apply(FlashGpu *flash, const Registers *out, const Registers *p, int 
 static LLVMValueRef parts_admit(FlashGpu *flash_gpu, const ValueId *part, int parts, const Point *p,
                                 LLVMValueRef key) {
   Flash flash = flash_gpu->f;
-  AttentionHead head = {flash_gpu->e, &flash, flash_gpu->shared, flash_gpu->group};
+  AttentionHead head = {flash_gpu->e, &flash, flash_gpu->shared, flash_gpu->group, false};
   if (!part) return attention_head_admits(&head, p, key, 1);
   LLVMValueRef yes = LLVMConstInt(LLVMInt1TypeInContext(flash_gpu->e->context), 1, 0);
   for (int i = 0; i < parts; i++) {

@@ -12,7 +12,7 @@ FlashGpu flash_new(Emit *emit) {
 }
 
 AttentionHead flash_head(const FlashGpu *flash_gpu) {
-  return (AttentionHead){flash_gpu->e, &flash_gpu->f, flash_gpu->shared, flash_gpu->group};
+  return (AttentionHead){flash_gpu->e, &flash_gpu->f, flash_gpu->shared, flash_gpu->group, false};
 }
 
 Point flash_point(const FlashGpu *flash_gpu) {

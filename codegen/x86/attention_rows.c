@@ -4,7 +4,7 @@
 #include "attention.h"
 
 AttentionHead attention_head(const Attention *attention) {
-  return (AttentionHead){attention->e, &attention->f, attention->shared, attention->group};
+  return (AttentionHead){attention->e, &attention->f, attention->shared, attention->group, true};
 }
 
 Point attention_point(Attention *attention) {
