@@ -25,8 +25,8 @@ def text_of(n):
 
 
 WORDS = {'mesh': r'^  mesh', 'zero': r'^  zero [1-3]', 'stages': r'-> pipe$', 'balanced': r' balanced',
-         'activations': r' activations', 'shared axis': r'^  place .*-> (\w+)\b(?s:.*)^  place .*-> \1\b',
-         'zero over tensor': r'^  zero .*tensor',
+         'ring': r' ring', 'activations': r' activations',
+         'shared axis': r'^  place .*-> (\w+)\b(?s:.*)^  place .*-> \1\b', 'zero over tensor': r'^  zero .*tensor',
          'offload': r'^  offload', '16 bits': r'^  precision b?f16', 'saved on the host': r'offload = host'}
 
 

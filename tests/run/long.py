@@ -1,10 +1,11 @@
 """Plans that split sequences, in exact arithmetic: python3 long.py SHARDC [ROWS]
 
-Rows of choices in which every two meet: how attention gets its keys (gathered, balanced, round a ring, heads
-exchanged for positions by all-to-all, both over two axes, fewer key/value heads than ranks), layouts of its weights,
-zero over the axes of the sequence and of samples, stages, recomputation, micro-batches, rules, 16 bits. `equal` shows
-that every plan computes the model; parameters, gradients and states are all in shards (no W0703 but of learned positions); and where heads are
-exchanged, the bytes of the all-to-alls are the products of sizes, and nothing of attention is gathered.
+Rows of choices in which every two meet: how attention gets its keys (gathered, balanced, round a ring, heads exchanged
+for positions by all-to-all, both over two axes, fewer key/value heads than ranks), layouts of its weights, zero over
+the axes of the sequence and of samples, stages, recomputation, micro-batches, rules, 16 bits. `equal` shows that every
+plan computes the model; parameters, gradients and states are all in shards (no W0703 but of learned positions); and
+where heads are exchanged, the bytes of the all-to-alls are the products of sizes, and nothing of attention is
+gathered.
 """
 import itertools, json, os, random, re, sys, tempfile
 from common import check, run
@@ -71,7 +72,8 @@ WAYS = {'gather': ({'cp': 4}, ['place Seq -> cp']), 'balanced': ({'cp': 4}, ['pl
 CHOICES = {'way': list(WAYS), 'weights': list(WEIGHTS), 'zero': [0, 1, 2, 3], 'data': [1, 2],
            'rest': ['', 'pipe', 'tensor'], 'recompute': ['all', 'input', 'none'], 'micro': [1, 4],
            'precision': ['f32', 'bf16'], 'optim': ['adamw lr = 0.1', 'lion lr = 0.1', 'sgd lr = 0.1 momentum = 0.5'],
-           'clip': ['', 'clip 1'], 'mask': ['causal', 'causal & sliding(4)', 'blocks(2) & (window(3) | global(1))'],
+           'clip': ['', 'clip 1'], 'mask': ['causal', 'causal & sliding(4)', 'blocks(2) & (window(3) | global(1))',
+                                            'causal, drop = 0.3, bias = alibi[Seq -> Key](alibi_slopes[Kv]())'],
            'more': ['', 'accumulate = full', 'prefetch = 1 overlap = on']}
 
 
@@ -128,6 +130,40 @@ def ring_bytes(folder):
         check(sent(out)['cp', 'rotate'] == want, f'{way} {mask}: {want}\n{out}')
 
 
+def documents(folder):
+    """Data of a mask is read at the positions of each block of keys."""
+    rows = {'way': 'balanced ring', 'rest': '', 'zero': 3}, {'way': 'ring', 'rest': 'tensor', 'zero': 0}
+    for some in rows:
+        row = {'data': 1, 'recompute': 'input', 'micro': 4, 'optim': 'adamw lr = 0.1', 'clip': '', 'more': '',
+               'weights': 'separate', 'precision': 'f32', 'mask': 'causal & same(doc)', **some}
+        model = text(row).replace('(x: [Batch, Seq, Embed])', '(x: [Batch, Seq, Embed], doc: [Batch, Seq] of Vocab)')
+        model = model.replace('attn(norm(x))', 'attn(norm(x), doc)').replace('+ wpe)', '+ wpe, tokens)')
+        open(f'{folder}/m.shard', 'w').write(model)
+        run(SHARDC, 'equal', 'm.shard', '--plan', 'p', cwd=folder)
+
+
+def losses(folder):
+    """20 steps as processes: one rank, and four that gather, pass on and exchange keys."""
+    row = {'data': 1, 'zero': 0, 'rest': '', 'recompute': 'all', 'micro': 8, 'optim': 'adamw lr = 1e-2', 'clip': '',
+           'mask': 'causal', 'more': '', 'weights': 'separate', 'precision': 'f32'}
+    own = random.Random(7)
+    open(f'{folder}/t.bin', 'wb').write(bytes(min(9, int(own.expovariate(.4))) for _ in range(20000)))
+    had = None
+    for way in 'one', 'balanced', 'ring', 'balanced ring', 'exchange':
+        model = text({**row, 'way': 'gather' if way == 'one' else way}).replace('Seq = 16', 'Seq = 64')
+        model = model.replace('steps 2', 'steps 20').replace('data = 1, ', '').replace('  place Batch -> data\n', '')
+        if way == 'one': model = re.sub(r'  (mesh|place|zero) .*\n', '', model)
+        else: model = re.sub(r'  zero .*\n', '', model)
+        open(f'{folder}/m.shard', 'w').write(model)
+        run(SHARDC, 'compile', 'm.shard', '--plan', 'p', '-q', '-o', 'm', cwd=folder)
+        run('./m', 'train', '--out', way, *([] if way == 'one' else ['--nnodes', '1']), cwd=folder)
+        lines = map(json.loads, open(f'{folder}/{way}/metrics.jsonl'))
+        got = [line['loss'] for line in lines if 'loss' in line]
+        had = had or got
+        far = max(abs(a - b) / abs(a) for a, b in zip(had, got))
+        check(len(got) == 20 and far < 1e-6, f'{way}: {far} from one rank, {len(got)} steps')
+
+
 def many_pieces(folder):
     """Blocks that list whole rows follow one another: a rank gets every fourth, in as many pieces as that takes."""
     row = {'way': 'balanced', 'weights': 'separate', 'zero': 3, 'data': 1, 'rest': '', 'recompute': 'input', 'micro': 8,
@@ -166,6 +202,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         exact_bytes(folder)
         ring_bytes(folder)
+        documents(folder)
+        losses(folder)
         many_pieces(folder)
         even(folder)
         for row in rows:
