@@ -46,7 +46,7 @@ typedef struct DeviceCode {
   LLVMValueRef (*scale_by_power)(Emit *e, LLVMValueRef x, LLVMValueRef n); /* x 2^n, n whole */
   LLVMValueRef (*reciprocal)(Emit *e, LLVMValueRef x);
   LLVMValueRef (*rsqrt)(Emit *e, LLVMValueRef x);
-  LLVMValueRef (*tanh_rounded)(Emit *e, LLVMValueRef x); /* for values rounded to 16 bits */
+  LLVMValueRef (*tanh_rounded)(Emit *e, LLVMValueRef x, Rounding to); /* not ROUNDED_NOT */
   /* the greater, or the lesser; NaN of either survives */
   LLVMValueRef (*extreme)(Emit *e, bool greater, LLVMValueRef a, LLVMValueRef b);
   LLVMValueRef (*round_bf16)(Emit *e, LLVMValueRef x); /* to nearest even, as whole numbers */

@@ -14,6 +14,9 @@
 #include "codegen.h"
 #include "ir/kernel/nest.h"
 
+/* To which 16-bit type a value is rounded before anybody sees it (rounded.c): the finest first. */
+typedef enum Rounding { ROUNDED_NOT, ROUNDED_f16, ROUNDED_bf16 } Rounding;
+
 typedef struct Index { /* index of one dim at a point */
   Str dim;
   LLVMValueRef at; /* of type e->index: scalar index, or index of lane 0 */
@@ -155,8 +158,8 @@ Index *point_find(const Point *p, Str dim); /* NULL if absent */
 void point_set(Point *p, Index index);      /* replaces or appends */
 /* vector mathematics without libm: f32 scalars and vectors */
 LLVMValueRef math_unary(Emit *e, OpCode c, LLVMValueRef x);
-/* For values that are rounded to 16 bits (rounded.c). */
-LLVMValueRef math_tanh_rounded(Emit *e, LLVMValueRef x);
+/* Shorter for values that are rounded to 16 bits (rounded.c). */
+LLVMValueRef math_tanh_rounded(Emit *e, LLVMValueRef x, Rounding to);
 LLVMValueRef math_pow(Emit *e, LLVMValueRef x, double exponent);
 /* 2^x of a vector, relative error 2e-7; 0 below about -126, at least 2^126 above that; NaN stays */
 LLVMValueRef math_exp2(Emit *e, LLVMValueRef x);

@@ -22,12 +22,12 @@ typedef struct ExprState {
   LLVMValueRef *bound; /* per value of the kernel function, NULL: not bound */
   Row *row;
   Known **known;
-  bool *rounded; /* per value, on GPUs; NULL: everything is made exactly */
-  bool waits;    /* for its instructions, not for memory: a kernel of products */
+  Rounding *rounded; /* per value, on GPUs; NULL: everything is made exactly */
+  bool waits;        /* for its instructions, not for memory: a kernel of products */
 } ExprState;
 
 /* Per value: an f32 that is only ever seen rounded to 16 bits (rounded.c). */
-bool *rounded_values(Arena *arena, const Fn *k);
+Rounding *rounded_values(Arena *arena, const Fn *k);
 bool kernel_has_products(const Fn *k);
 
 /* Point of the dims of value v only: what an index-moving op starts from. */

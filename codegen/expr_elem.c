@@ -8,7 +8,9 @@
 #include "expr.h"
 #include "ir/mask/lookup.h"
 
-static bool is_rounded(const Emit *e, ValueId v) { return e->expr->rounded && e->expr->rounded[v]; }
+static Rounding is_rounded(const Emit *e, ValueId v) {
+  return e->expr->rounded ? e->expr->rounded[v] : ROUNDED_NOT;
+}
 
 /* A multiplication and an addition may become one instruction where hardly anybody sees the
    difference, and instructions are what the kernel waits for. Not in updates: moments in bf16 are
@@ -126,7 +128,7 @@ static LLVMValueRef unary(Emit *e, const Op *op, Elem elem, LLVMValueRef x) {
                            LLVMBuildNeg(builder, x, ""), x, "");
   case OP_floor: return f ? emit_intrinsic(e, "llvm.floor", LLVMTypeOf(x), 1, &x) : x;
   case OP_exp: return below_largest(e->k, op) ? math_exp_negative(e, x) : math_unary(e, OP_exp, x);
-  case OP_tanh: return is_rounded(e, op->out) ? math_tanh_rounded(e, x) : math_unary(e, OP_tanh, x);
+  case OP_tanh: return math_tanh_rounded(e, x, is_rounded(e, op->out));
   default: return math_unary(e, op->code, x);
   }
 }

@@ -295,10 +295,10 @@ LLVMValueRef math_unary(Emit *e, OpCode c, LLVMValueRef x) {
   return is_f64(e, x) ? unary_f64(e, c, x) : unary_f32(e, c, x);
 }
 
-LLVMValueRef math_tanh_rounded(Emit *e, LLVMValueRef x) {
+LLVMValueRef math_tanh_rounded(Emit *e, LLVMValueRef x, Rounding to) {
   const DeviceCode *device = e->target->code;
-  return device->tanh_rounded && !is_f64(e, x) ? device->tanh_rounded(e, x)
-                                               : math_unary(e, OP_tanh, x);
+  return to && device->tanh_rounded && !is_f64(e, x) ? device->tanh_rounded(e, x, to)
+                                                     : math_unary(e, OP_tanh, x);
 }
 
 /* ---- powers ---- */

@@ -1,13 +1,17 @@
-/* Which f32 values of a kernel are read only through a rounding to 16 bits.
+/* Which f32 values of a kernel are read only through a rounding to 16 bits, and to which.
 
    A value is if each of its uses is the cast to bf16 or f16, or an element-wise op whose own result
    is: one walk over the ops, last to first. Such a value need not be exact: where a kernel is
    limited by instructions (the epilogue of products on GPUs) mathematics with errors far below
-   2^-12 will do. Must not: let an error through that a 16-bit result could show. */
+   2^-12 will do, or, if bf16 is the only type, with errors of 2^-11, a quarter of what the rounding
+   to bf16 leaves. Must not: let an error through that a 16-bit result could show. */
 #include "expr.h"
 
-static bool rounds(const Op *o, const Fn *k) {
-  return o->code == OP_cast && elem_is_half(value_type(k, o->out)->elem);
+static Rounding rounding(const Op *o, const Fn *k) {
+  if (o->code != OP_cast) return ROUNDED_NOT;
+  Elem e = value_type(k, o->out)->elem;
+  if (e == ELEM_bf16) return ROUNDED_bf16;
+  return e == ELEM_f16 ? ROUNDED_f16 : ROUNDED_NOT;
 }
 
 bool kernel_has_products(const Fn *k) {
@@ -16,14 +20,17 @@ bool kernel_has_products(const Fn *k) {
   return false;
 }
 
-bool *rounded_values(Arena *arena, const Fn *k) {
-  bool *rounded = ARENA_ARRAY(arena, bool, k->values.n + 1);
-  for (ValueId v = 0; v < k->values.n; v++) rounded[v] = value_type(k, v)->elem == ELEM_f32;
-  for (uint32_t i = 0; i < k->results.n; i++) rounded[k->results.at[i]] = false;
+Rounding *rounded_values(Arena *arena, const Fn *k) {
+  Rounding *rounded = ARENA_ARRAY(arena, Rounding, k->values.n + 1);
+  for (ValueId v = 0; v < k->values.n; v++)
+    rounded[v] = value_type(k, v)->elem == ELEM_f32 ? ROUNDED_bf16 : ROUNDED_NOT;
+  for (uint32_t i = 0; i < k->results.n; i++) rounded[k->results.at[i]] = ROUNDED_NOT;
   for (uint32_t i = k->ops.n; i-- > 0;) {
     const Op *o = &k->ops.at[i];
-    bool hidden = rounds(o, k) || (op_family(o->code) == FAMILY_ELEM && rounded[o->out]);
-    for (uint32_t in = 0; in < o->nin && !hidden; in++) rounded[o->in[in]] = false;
+    Rounding hidden = rounding(o, k);
+    if (!hidden && op_family(o->code) == FAMILY_ELEM) hidden = rounded[o->out];
+    for (uint32_t in = 0; in < o->nin; in++)
+      if (rounded[o->in[in]] > hidden) rounded[o->in[in]] = hidden;
   }
   return rounded;
 }

@@ -62,9 +62,25 @@ LLVMValueRef nvptx_rsqrt(Emit *e, LLVMValueRef x) {
   return on_lanes(e, "llvm.nvvm.rsqrt.approx.f", 1, &x);
 }
 
-/* 1 - 2 / (e^2x + 1): its absolute error is that of 1, so small x, where it would show, is its own
-   tangent: x^2 / 3 off at most. Beyond the range of ex2 the quotient is 0 or 2, as it should. */
-LLVMValueRef nvptx_tanh_rounded(Emit *e, LLVMValueRef x) {
+/* Within 2^-11 of the value, for bf16, one instruction of the special function units. */
+static LLVMValueRef tanh_approx(Emit *e, LLVMValueRef x) {
+  LLVMTypeRef f32 = LLVMFloatTypeInContext(e->context);
+  int lanes = emit_lanes_of(x);
+  LLVMValueRef all = lanes ? LLVMGetPoison(LLVMTypeOf(x)) : NULL;
+  for (int i = 0; i < (lanes ? lanes : 1); i++) {
+    LLVMValueRef at = simt_i32(e, i);
+    LLVMValueRef one = lanes ? LLVMBuildExtractElement(e->builder, x, at, "") : x;
+    one = simt_asm(e, "tanh.approx.f32 $0, $1;", "=f,f", f32, 1, &one, true);
+    all = lanes ? LLVMBuildInsertElement(e->builder, all, one, at, "") : one;
+  }
+  return all;
+}
+
+/* For f16: 1 - 2 / (e^2x + 1): its absolute error is that of 1, so small x, where it would show, is
+   its own tangent: x^2 / 3 off at most. Beyond the range of ex2 the quotient is 0 or 2, as it
+   should. */
+LLVMValueRef nvptx_tanh_rounded(Emit *e, LLVMValueRef x, Rounding to) {
+  if (to == ROUNDED_bf16) return tanh_approx(e, x);
   LLVMBuilderRef builder = e->builder;
   LLVMValueRef twice = LLVMBuildFMul(builder, x, real(e, x, 0x1.715476p1), "");
   LLVMValueRef power = on_lanes(e, "llvm.nvvm.ex2.approx.ftz.f", 1, &twice);

@@ -146,6 +146,21 @@ static void test_rounded(void **state) {
   }
 }
 
+/* For bf16 within 2^-11 of the value, and of the products that read it, beside the rounding. */
+static void test_rounded_bf16(void **state) {
+  static const double to[] = {0.004, 0.1, 3, 12, 200};
+  for (size_t i = 0; i < sizeof to / sizeof *to; i++) {
+    Harness *h = harness_new(*state);
+    h->low = -to[i], h->high = to[i];
+    harness_add(h, "kernel @t(%%0 : f32[A:4003]) {family = \"elem\"} {\n  %%1 = tanh %%0 : "
+                   "f32[A:4003]\n  %%2 = mul %%1, %%0 : f32[A:4003]\n"
+                   "  %%3 = cast %%1 : bf16[A:4003]\n  %%4 = cast %%2 : bf16[A:4003]\n"
+                   "  return %%3, %%4\n}\n");
+    assert_int_equal(harness_run(h, fmin(to[i], 1) * 0x1.2p-8 * fmax(1, to[i])), 0);
+    harness_free(h);
+  }
+}
+
 /* A sum, a result and what leads to them are seen as they are. */
 static void test_who_sees(void **state) {
   static const char text[] =
@@ -154,12 +169,14 @@ static void test_who_sees(void **state) {
       "  %2 = tanh %1 : f32[A:8]\n  %3 = cast %2 : bf16[A:8]\n  %4 = exp %1 : f32[A:8]\n"
       "  %5 = tanh %0 : f32[A:8]\n  %6 = mul %5, %5 : f32[A:8]\n  %7 = cast %6 : bf16[A:8]\n"
       "  %8 = tanh %0 : f32[A:8]\n  %9 = sum[A] %8 : f32[]\n  %10 = cast %9 : bf16[]\n"
-      "  return %3, %4, %7, %10\n}\n";
-  static const bool expected[] = {false, false, true, false, false, true, true, false, false, true};
+      "  %11 = tanh %0 : f32[A:8]\n  %12 = cast %11 : f16[A:8]\n  %13 = cast %11 : bf16[A:8]\n"
+      "  return %3, %4, %7, %10, %12, %13\n}\n";
+  const Rounding NO = ROUNDED_NOT, BF16 = ROUNDED_bf16;
+  const Rounding expected[] = {NO, NO, BF16, NO, NO, BF16, BF16, NO, NO, BF16, NO, ROUNDED_f16};
   Ctx *c = ctx_new();
   Module *m = ir_parse(c, "test", text, sizeof text - 1);
   assert_non_null(m);
-  const bool *is = rounded_values(m->arena, m->fns.at[0]);
+  const Rounding *is = rounded_values(m->arena, m->fns.at[0]);
   (void)state;
   for (size_t v = 0; v < sizeof expected / sizeof *expected; v++)
     assert_int_equal(is[v], expected[v]);
@@ -171,7 +188,7 @@ int main(int argc, char **argv) {
   if (harness_tested(target)) return HARNESS_SKIPPED;
 #define TEST(f) cmocka_unit_test_prestate(f, (void *)target)
   const struct CMUnitTest tests[] = {
-      TEST(test_accuracy),       TEST(test_powers),  TEST(test_special), TEST(test_doubles),
-      TEST(test_random_numbers), TEST(test_rounded), TEST(test_who_sees)};
+      TEST(test_accuracy),       TEST(test_powers),  TEST(test_special),      TEST(test_doubles),
+      TEST(test_random_numbers), TEST(test_rounded), TEST(test_rounded_bf16), TEST(test_who_sees)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -41,7 +41,16 @@ static inline f32 saturated(f32 x) { return x > 0 ? (x < 1 ? x : 1) : 0; }
   MAKE1(OP##_approx_f32, f32, AS_IS, AS_IS, EXPR)                                                  \
   MAKE1(OP##_approx_ftz_f32, f32, CLEAN, CLEAN, EXPR)
 #include "ptx_float.def"
-MAKE1(tanh_approx_f32, f32, AS_IS, AS_IS, tanhf(a))
+/* As far from the value as the instruction may be: cut to 11 bits, by up to 2^-11 of it. */
+static float tanh_cut(float a) {
+  float x = tanhf(a);
+  uint32_t bits;
+  memcpy(&bits, &x, sizeof bits);
+  bits &= ~(uint32_t)0xfff;
+  memcpy(&x, &bits, sizeof x);
+  return x;
+}
+MAKE1(tanh_approx_f32, f32, AS_IS, AS_IS, tanh_cut(a))
 #undef ARITH
 #undef PLAIN
 #undef APPROX
