@@ -27,17 +27,10 @@ static void sink(Heap *heap, uint32_t i) {
   }
 }
 
-static void drop_at(Heap *heap, uint32_t i) {
-  heap->at[i] = heap->at[--heap->n];
-  if (i == heap->n) return;
-  sink(heap, i);
-  for (uint32_t up; i && (up = (i - 1) / 2, before(&heap->at[i], &heap->at[up])); i = up) {
-    Node other = heap->at[i];
-    heap->at[i] = heap->at[up], heap->at[up] = other;
-  }
+static void drop_first(Heap *heap) {
+  heap->at[0] = heap->at[--heap->n];
+  if (heap->n) sink(heap, 0);
 }
-
-static void drop_first(Heap *heap) { drop_at(heap, 0); }
 
 double best_value(const BestPlans *best, const Cost *cost) {
   return best->wanted.memory ? (double)budget_all(&cost->need) : cost->forecast.seconds;
@@ -207,26 +200,38 @@ static bool judge_next(BestPlans *best, Heap *heap) {
   return drop_first(heap), compile(best, &first.plan), true;
 }
 
-/* Compiles the plan that promises most by what plans of its mesh lost so far, unless its sharpest
-   bound is not below the limit: bounds of meshes are not equally tight. */
-static bool judge_promising(BestPlans *best, Heap *heap, double limit) {
-  uint32_t at = 0;
-  double least = INFINITY;
-  for (uint32_t i = 0; i < heap->n; i++) {
-    const Node *node = &heap->at[i];
-    double loss = best->families.at[node->family].loss, value = node->bound * fmax(loss, 1);
-    if (value < least || (value == least && before(node, &heap->at[at]))) least = value, at = i;
-  }
-  Node node = heap->at[at];
+/* Drops a plan that is not worth to be compiled by what is known now, else notes its bound. */
+static bool is_worth(BestPlans *best, Heap *heap, uint32_t i, double limit) {
   Bound bound;
-  drop_at(heap, at);
-  if (is_done(best, &node.plan)) return false;
-  do {
-    node = node_of(best, &node.plan, node.number, &bound);
-    if (bound.bytes > (double)best->search.device) return best->large++, false;
-    if (node.bound >= limit) return best->floor = fmin(best->floor, node.bound), false;
-  } while (may_sharpen(best) && bounds_refine(&best->bounds, &node.plan));
-  return compile(best, &node.plan), true;
+  Node *node = &heap->at[i], now = node_of(best, &node->plan, node->number, &bound);
+  bool large = bound.bytes > (double)best->search.device, done = is_done(best, &node->plan);
+  if (!large && !done && now.bound < limit) return *node = now, true;
+  if (large && !done) best->large++;
+  if (!large && !done) best->floor = fmin(best->floor, now.bound);
+  return *node = heap->at[--heap->n], false;
+}
+
+/* Compiles the plan that promises most by what plans of its mesh lost so far, unless its sharpest
+   bound is not below the limit: bounds of meshes are not equally tight. From here on the plans are
+   no heap. */
+static bool judge_promising(BestPlans *best, Heap *heap, double limit) {
+  uint32_t at = heap->n;
+  double least = INFINITY;
+  for (uint32_t i = 0; i < heap->n;) {
+    Node *node = &heap->at[i];
+    double loss = fmax(best->families.at[node->family].loss, 1);
+    if (node->bound * loss < least) {
+      if (!is_worth(best, heap, i, limit)) continue;
+      if (node->bound * loss < least) least = node->bound * loss, at = i;
+    }
+    i++;
+  }
+  if (at >= heap->n) return false;
+  while (may_sharpen(best) && bounds_refine(&best->bounds, &heap->at[at].plan))
+    if (!is_worth(best, heap, at, limit)) return false;
+  SpacePlan plan = heap->at[at].plan;
+  heap->at[at] = heap->at[--heap->n];
+  return compile(best, &plan), true;
 }
 
 /* First the least bound, which ends the search where bounds are tight; if half of the plans that
@@ -234,8 +239,8 @@ static bool judge_promising(BestPlans *best, Heap *heap, double limit) {
 static void search(BestPlans *best, Heap *heap) {
   double limit = limit_of(best);
   for (uint32_t compiled = 0; heap->n && compiled < best->wanted.most;) {
-    if (heap->at[0].bound >= limit) return;
     bool promising = !best->wanted.memory && compiled >= best->wanted.most / 2;
+    if (!promising && heap->at[0].bound >= limit) return;
     if (promising ? judge_promising(best, heap, limit) : judge_next(best, heap))
       compiled++, limit = limit_of(best);
   }
@@ -258,7 +263,7 @@ bool best_find(BestPlans *best) {
   for (uint32_t i = left.heap.n / 2 + 1; i-- > 0;) sink(&left.heap, i);
   if (best->wanted.all) compile_all(best, &left.heap), left.heap.n = 0;
   else search(best, &left.heap);
-  if (left.heap.n) best->floor = fmin(best->floor, left.heap.at[0].bound);
+  for (uint32_t i = 0; i < left.heap.n; i++) best->floor = fmin(best->floor, left.heap.at[i].bound);
   sort_found(best);
   return true;
 }

@@ -7,23 +7,12 @@
 #include "ir/schedule/pipeline_schedule.h"
 #include "ir/support/num.h"
 
-enum { MOST_COPIES = 64 };
 static const double SLACK = 0.998, /* what rounding and sharing of buffers may save */
     SHARED = 0.9;                  /* .. of temporaries, on several ranks */
 
 static double larger(double a, double b) { return a > b ? a : b; }
 
 /* ---- small programs ---- */
-
-/* A plan of one copy of the model, its pipeline aside. */
-static SpacePlan copy_of(const SpacePlan *plan) {
-  SpacePlan copy = *plan;
-  int32_t *at = copy.at;
-  at[FIELD_DATA] = at[FIELD_REPLICA] = at[FIELD_PIPE] = 1;
-  at[FIELD_ZERO] = at[FIELD_OVER] = at[FIELD_FULL] = at[FIELD_PIPELINE] = at[FIELD_OFFLOAD] = 0;
-  at[FIELD_ORDER] = 0;
-  return copy;
-}
 
 static Change change_of(const PlanBounds *bounds, const SpacePlan *copy, int layers, int batch) {
   const PlanSpace *space = bounds->space;
@@ -37,26 +26,19 @@ static Change change_of(const PlanBounds *bounds, const SpacePlan *copy, int lay
   return change_with(arena, change, arena_printf(arena, "dim.%s", space->layers), "%d", layers);
 }
 
-bool bound_measure_layers(PlanBounds *bounds, const SpacePlan *copy, int parts, Cost *small,
-                          Cost *wide) {
+bool bound_measure_layers(PlanBounds *bounds, const SpacePlan *copy, int parts, bool inside,
+                          Cost *small, Cost *wide) {
+  ChangeSearch search = bounds->search;
   int batch = parts * copy->at[FIELD_MICRO] * copy->at[FIELD_DATA];
   Change change[] = {change_of(bounds, copy, 2, batch), change_of(bounds, copy, 3, batch)};
   Try made[2];
   bool layers = *bounds->space->layers;
-  if (layers) search_try_two(&bounds->search, change, made);
-  else made[0] = made[1] = search_try(&bounds->search, change[0]);
+  search.inside = inside;
+  if (layers) search_try_two(&search, change, made);
+  else made[0] = made[1] = search_try(&search, change[0]);
   bounds->compiled += layers ? 2 : 1;
   *small = made[0].cost, *wide = made[1].cost;
   return made[0].made && made[1].made;
-}
-
-LayerCost bound_cost_between(const Cost *small, const Cost *wide, double micro) {
-  LayerCost cost = {.computes = (wide->micro.computes - small->micro.computes) / micro,
-                    .waits = (wide->micro.inside - small->micro.inside) / micro,
-                    .least = (wide->micro.least - small->micro.least) / micro,
-                    .saved = (double)(wide->need.saved - small->need.saved) / micro};
-  cost.outside = small->micro.computes / micro - 2 * cost.computes;
-  return cost;
 }
 
 /* On one rank, with all samples of the batch in a micro-batch: in smaller ones and on more ranks a
@@ -68,9 +50,9 @@ static bool measure_whole(PlanBounds *bounds, int keep, LayerCost *out) {
   one.at[FIELD_MICRO] = 1, one.at[FIELD_RECOMPUTE] = keep;
   Try first = search_try(&bounds->search, change_of(bounds, &one, 2, 2));
   one.at[FIELD_MICRO] = micro, bounds->compiled++;
-  if (!first.made || !bound_measure_layers(bounds, &one, 2, &small, &wide)) return false;
+  if (!first.made || !bound_measure_layers(bounds, &one, 2, false, &small, &wide)) return false;
   *out = bound_cost_between(&small, &wide, micro);
-  out->computes = out->least, out->waits = 0;
+  out->computes = out->least;
   out->outside = small.micro.least / micro - 2 * out->least;
   out->working = (double)(small.need.working - first.cost.need.working) / (micro - 1);
   bounds->of_layers = (double)(wide.need.weights - small.need.weights);
@@ -86,6 +68,7 @@ static void find_machine(PlanBounds *bounds, const Programs *programs) {
   if (!forecast.known) return;
   *reach = *forecast.machine.reach;
   bounds->machine = forecast.machine, bounds->machine.reach = reach;
+  bounds->machine.records = NULL;
   bounds->machine.in_node = bounds->space->machine.in_node;
   if (bounds->machine.intra <= 0) /* published; one rank does not ask for it */
     bounds->machine.intra = reach->intra * reach->intra_share;
@@ -119,6 +102,7 @@ bool bounds_open(const PlanSpace *space, const ChangeSearch *search, PlanBounds 
   }
   bool half = !strcmp(plan_precision(space->m), "bf16") || !strcmp(plan_precision(space->m), "f16");
   out->flying = ARENA_ARRAY(space->o->c->arena, KeptParts, KEPT_SLOTS);
+  out->sent = ARENA_ARRAY(space->o->c->arena, SentSeconds, KEPT_SLOTS);
   bool bytes = plan_int8_gradients(space->m) || plan_int8_weights(space->m);
   out->wire = bytes ? 1 : half ? 2 : 4;
   out->weights = (half ? 2 : 4) * out->parameters; /* one rank alone has no copy to compute with */
@@ -134,31 +118,6 @@ int64_t bound_parts(const PlanSpace *space, const SpacePlan *plan) {
   return space->batch / plan->at[FIELD_DATA] / plan->at[FIELD_REPLICA] / plan->at[FIELD_MICRO];
 }
 
-/* Are gradients of micro-batches added in shards, or not at all? */
-static bool adds_shards(const PlanSpace *space, const SpacePlan *plan) {
-  return (plan->at[FIELD_ZERO] > 1 && !plan->at[FIELD_FULL]) || bound_parts(space, plan) == 1;
-}
-
-static bool same_split(const PlanSpace *space, const SplitCost *split, const SpacePlan *plan) {
-  return split->shards == adds_shards(space, plan) && split->tensor == plan->at[FIELD_TENSOR] &&
-         split->context == plan->at[FIELD_CONTEXT] && split->sequence == plan->at[FIELD_SEQUENCE] &&
-         split->recompute == plan->at[FIELD_RECOMPUTE];
-}
-
-/* That of the plan's micro-batch; if it is not known, of a larger one: for a sample it is no longer
-   waited then. */
-static const SplitCost *split_of(const PlanBounds *bounds, const SpacePlan *plan) {
-  const SplitCost *best = NULL;
-  int micro = plan->at[FIELD_MICRO];
-  for (uint32_t i = 0; i < bounds->splits.n; i++) {
-    const SplitCost *split = &bounds->splits.at[i];
-    if (same_split(bounds->space, split, plan) && split->micro >= micro &&
-        (!best || split->micro < best->micro))
-      best = split;
-  }
-  return best;
-}
-
 /* The largest micro-batch of a plan with this split of which not even saved values are too many. */
 static int largest_micro(const PlanBounds *bounds, const SpacePlan *plan) {
   const LayerCost *whole = &bounds->whole[plan->at[FIELD_RECOMPUTE] != KEEP_ALL];
@@ -172,63 +131,11 @@ static int largest_micro(const PlanBounds *bounds, const SpacePlan *plan) {
   return most > plan->at[FIELD_MICRO] ? (int)most : plan->at[FIELD_MICRO];
 }
 
-/* Two axes that do not fit into a node together: another order may have the faster links. */
-static bool orders_matter(const PlanBounds *bounds, const SpacePlan *plan) {
-  const int32_t *at = plan->at;
-  return at[FIELD_TENSOR] > 1 && at[FIELD_CONTEXT] > 1 &&
-         at[FIELD_TENSOR] * at[FIELD_CONTEXT] > bounds->machine.in_node;
-}
-
-/* Shards of gradients are those of many copies. */
-static void measure_split(PlanBounds *bounds, const SpacePlan *plan, int micro) {
-  SpacePlan copy = copy_of(plan);
-  SplitCost split = {.tensor = plan->at[FIELD_TENSOR],
-                     .context = plan->at[FIELD_CONTEXT],
-                     .sequence = plan->at[FIELD_SEQUENCE],
-                     .recompute = plan->at[FIELD_RECOMPUTE],
-                     .micro = micro,
-                     .shards = adds_shards(bounds->space, plan)};
-  Cost small, wide;
-  copy.at[FIELD_OVERLAP] = bounds->space->machine.gpus, copy.at[FIELD_MICRO] = micro;
-  int64_t copies = bounds->space->ranks / copy.at[FIELD_TENSOR] / copy.at[FIELD_CONTEXT];
-  if (bounds->machine.gpus || copies > MOST_COPIES) copies = MOST_COPIES; /* of more nodes */
-  if (!split.shards) copies = 1;
-  copy.at[FIELD_DATA] = (int32_t)copies;
-  copy.at[FIELD_ZERO] = copies > 1 ? 2 : 0;
-  split.known = bound_measure_layers(bounds, &copy, 2, &small, &wide);
-  split.cost = bound_cost_between(&small, &wide, micro);
-  if (orders_matter(bounds, plan)) split.cost.waits = 0;
-  vec_push(bounds->space->o->c->arena, bounds->splits, split);
-}
-
-/* The plan with one of its two axes that split layers. */
-static SpacePlan with_one(const SpacePlan *plan, SpaceField left_out) {
-  SpacePlan one = *plan;
-  one.at[left_out] = 1;
-  if (left_out != FIELD_TENSOR) return one;
-  one.at[FIELD_SEQUENCE] = 0;
-  if (one.at[FIELD_RECOMPUTE] == KEEP_SPLIT) one.at[FIELD_RECOMPUTE] = KEEP_INPUT;
-  return one;
-}
-
-static bool refine_parent(PlanBounds *bounds, const SpacePlan *plan, SpaceField left_out) {
-  SpacePlan one = with_one(plan, left_out);
-  one.at[FIELD_MICRO] = 1;
-  if (split_of(bounds, &one)) return false;
-  return measure_split(bounds, &one, largest_micro(bounds, &one)), true;
-}
-
 bool bounds_refine(PlanBounds *bounds, const SpacePlan *plan) {
-  const SplitCost *now = split_of(bounds, plan);
-  const LikeCost *like = bound_like(bounds, plan);
-  const int32_t *at = plan->at;
-  bool both = at[FIELD_TENSOR] > 1 && at[FIELD_CONTEXT] > 1;
-  if (!*bounds->space->layers || (like && like->micro == at[FIELD_MICRO])) return false;
-  if (!now && both &&
-      (refine_parent(bounds, plan, FIELD_CONTEXT) || refine_parent(bounds, plan, FIELD_TENSOR)))
-    return true;
-  if (now) bound_measure_like(bounds, plan);
-  else measure_split(bounds, plan, largest_micro(bounds, plan));
+  const SmallCost *split = bound_small(bounds, plan, true), *own = bound_small(bounds, plan, false);
+  if (!*bounds->space->layers || (own && own->micro == plan->at[FIELD_MICRO])) return false;
+  if (split) bound_measure_small(bounds, plan, false, plan->at[FIELD_MICRO]);
+  else bound_measure_small(bounds, plan, true, largest_micro(bounds, plan));
   return true;
 }
 
@@ -239,43 +146,27 @@ static double stage_has(const PlanSpace *space, const SpacePlan *plan) {
   return (double)ceil_div(space->layer_count, plan->at[FIELD_PIPE]);
 }
 
-/* Messages over one of two axes that split layers, by a split over it alone: the other axis splits
-   their bytes, and their latency is that of a micro-batch. */
-static double waits_of(const PlanBounds *bounds, const SpacePlan *plan, SpaceField left_out) {
-  SpacePlan one = with_one(plan, left_out);
-  one.at[FIELD_MICRO] = 1;
-  const SplitCost *split = split_of(bounds, &one);
-  double ways = plan->at[left_out];
-  if (plan->at[FIELD_TENSOR] == 1 || plan->at[FIELD_CONTEXT] == 1) return 0;
-  if (!split || !split->known || split->micro * ways < plan->at[FIELD_MICRO]) return 0;
-  return split->cost.waits / ways;
-}
-
 static void take_larger(LayerCost *cost, const LayerCost *other, bool same) {
   cost->computes = larger(cost->computes, same ? other->computes : other->least);
   if (same) cost->outside = larger(cost->outside, other->outside);
+  cost->head = larger(cost->head, other->head);
   cost->saved = larger(cost->saved, other->saved);
-  cost->waits = larger(cost->waits, other->waits);
 }
 
 /* The cost of a layer for a sample. */
 static LayerCost layer_cost(const PlanBounds *bounds, const SpacePlan *plan) {
   LayerCost cost = bounds->whole[plan->at[FIELD_RECOMPUTE] != KEEP_ALL];
   double ways = (double)plan->at[FIELD_TENSOR] * plan->at[FIELD_CONTEXT];
-  const SplitCost *split = split_of(bounds, plan);
+  const SmallCost *split = bound_small(bounds, plan, true), *own = bound_small(bounds, plan, false);
   cost.computes /= ways, cost.saved /= ways, cost.outside /= ways;
   cost.first = cost.computes, cost.first_outside = cost.outside;
   cost.working /= ways;
-  /* The mesh of each has its axis first, with the fastest links. */
-  if (!split || orders_matter(bounds, plan))
-    cost.waits = waits_of(bounds, plan, FIELD_CONTEXT) + waits_of(bounds, plan, FIELD_TENSOR);
   if (!split || !split->known) return cost;
   /* A single micro-batch has no kernels that add gradients. */
-  take_larger(&cost, &split->cost,
-              split->micro == plan->at[FIELD_MICRO] && bound_parts(bounds->space, plan) > 1);
-  const LikeCost *like = bound_like(bounds, plan);
-  if (like && like->known && !like->one)
-    take_larger(&cost, &like->cost, like->micro == plan->at[FIELD_MICRO]);
+  bool several = bound_parts(bounds->space, plan) > 1;
+  take_larger(&cost, &split->cost, split->micro == plan->at[FIELD_MICRO] && several);
+  if (own && own->known && several)
+    take_larger(&cost, &own->cost, own->micro == plan->at[FIELD_MICRO]);
   return cost;
 }
 
@@ -340,33 +231,33 @@ static double flying_on(const PlanBounds *bounds, const SpacePlan *plan) {
 
 /* The plan with those fields of another one by which saved values do not differ. */
 static SpacePlan saved_as(const SpacePlan *plan, const SpacePlan *of) {
-  static const SpaceField others[] = {FIELD_ORDER, FIELD_ZERO, FIELD_OVER, FIELD_FULL,
-                                      FIELD_OFFLOAD};
+  static const SpaceField others[] = {FIELD_DATA, FIELD_REPLICA, FIELD_ORDER,  FIELD_ZERO,
+                                      FIELD_OVER, FIELD_FULL,    FIELD_OFFLOAD};
   SpacePlan one = *plan;
   for (size_t i = 0; i < COUNT_OF(others); i++) one.at[others[i]] = of->at[others[i]];
   return one;
 }
 
-/* The bytes of a compiled plan that differs by the order of the mesh alone; 0: there is none.
-   `saved` becomes those of one that saves the same, if they are more. */
-static double known_bytes(const PlanBounds *bounds, const SpacePlan *plan, double *saved) {
-  double bytes = 0;
+static bool same_gradients(const SpacePlan *a, const SpacePlan *b) {
+  return a->at[FIELD_ZERO] == b->at[FIELD_ZERO] && a->at[FIELD_FULL] == b->at[FIELD_FULL] &&
+         a->at[FIELD_OFFLOAD] == b->at[FIELD_OFFLOAD];
+}
+
+/* What is known of plans like this one, 0 if nothing is: `bytes` of one that differs by the order
+   of the mesh alone; the most saved values and temporaries of those that shard or send in another
+   way, which for temporaries have the same stage of ZeRO. */
+static KnownBytes known_bytes(const PlanBounds *bounds, const SpacePlan *plan) {
+  KnownBytes all = {.plan = *plan};
   for (uint32_t i = 0; i < bounds->known.n; i++) {
     const KnownBytes *known = &bounds->known.at[i];
     SpacePlan one = saved_as(&known->plan, plan);
     if (memcmp(&one, plan, sizeof one) != 0) continue;
-    *saved = larger(*saved, known->saved);
+    all.saved = larger(all.saved, known->saved);
+    if (same_gradients(&known->plan, plan)) all.working = larger(all.working, known->working);
     one = known->plan, one.at[FIELD_ORDER] = plan->at[FIELD_ORDER];
-    if (!memcmp(&one, plan, sizeof one)) bytes = known->bytes;
+    if (!memcmp(&one, plan, sizeof one)) all.bytes = known->bytes;
   }
-  return bytes;
-}
-
-/* The order determines the size of buckets; one is at most 1/64 of the memory. */
-void bounds_learn(PlanBounds *bounds, const SpacePlan *plan, const Cost *cost) {
-  double buckets = (double)cost->need.buffers + (double)bounds->machine.memory / 64;
-  KnownBytes known = {*plan, (double)budget_all(&cost->need) - buckets, (double)cost->need.saved};
-  vec_push(bounds->space->o->c->arena, bounds->known, known);
+  return all;
 }
 
 /* Loops over layers, one for each chunk, gather a layer or hold its gradient before these are
@@ -377,6 +268,18 @@ static double whole_layers(const PlanBounds *bounds, const SpacePlan *plan) {
   double element = (at[FIELD_ZERO] == 3 && at[FIELD_OFFLOAD] < 3 ? bounds->wire : 0) +
                    (at[FIELD_ZERO] > 1 && !at[FIELD_FULL] ? bounds->wire : 0);
   return bounds->of_layers / at[FIELD_TENSOR] * element * chunks;
+}
+
+/* The order determines the size of buckets; one is at most 1/64 of the memory. Up to four of a
+   layer's parameters and gradients are whole at once, in each chunk. */
+void bounds_learn(PlanBounds *bounds, const SpacePlan *plan, const Cost *cost) {
+  enum { WHOLE = 4, ELEMENT = 4 };
+  int chunks = plan->at[FIELD_PIPELINE] > 3 ? plan->at[FIELD_PIPELINE] - 2 : 1;
+  double buckets = (double)cost->need.buffers + (double)bounds->machine.memory / 64;
+  double whole = WHOLE * ELEMENT * bounds->of_layers / plan->at[FIELD_TENSOR] * chunks;
+  KnownBytes known = {*plan, (double)budget_all(&cost->need) - buckets, (double)cost->need.saved,
+                      SHARED * ((double)cost->need.working - whole)};
+  vec_push(bounds->space->o->c->arena, bounds->known, known);
 }
 
 static double bytes_of(const PlanBounds *bounds, const SpacePlan *plan, const LayerCost *layer) {
@@ -393,8 +296,10 @@ static double bytes_of(const PlanBounds *bounds, const SpacePlan *plan, const La
       layer->saved * at[FIELD_MICRO] * stage_has(bounds->space, plan) * flying_on(bounds, plan);
   double working = /* most of it is the head's */
       at[FIELD_PIPE] == 1 ? SHARED * layer->working * at[FIELD_MICRO] : 0;
-  double known = known_bytes(bounds, plan, &saved);
-  return larger(SLACK * (bytes + saved + larger(working, whole_layers(bounds, plan))), known);
+  KnownBytes known = known_bytes(bounds, plan);
+  saved = larger(saved, known.saved), working = larger(working, known.working);
+  bytes += saved + larger(working, whole_layers(bounds, plan));
+  return larger(SLACK * bytes, known.bytes);
 }
 
 /* States are read and written. */
@@ -408,7 +313,7 @@ static double update_seconds(const PlanBounds *bounds, const SpacePlan *plan) {
 
 /* A guess of the factor by which messages inside layers, and unequal stages, make a step longer. */
 static double usual_loss(const PlanBounds *bounds, const SpacePlan *plan) {
-  const SplitCost *split = split_of(bounds, plan);
+  const SmallCost *split = bound_small(bounds, plan, true);
   int64_t parts = bound_parts(bounds->space, plan), stages = plan->at[FIELD_PIPE];
   bool uneven = stages > 1 && bounds->space->layer_count % stages;
   double loss = uneven ? 1.1 * (double)(parts + stages) / (double)parts : stages > 1 ? 1.1 : 1;
@@ -417,29 +322,69 @@ static double usual_loss(const PlanBounds *bounds, const SpacePlan *plan) {
   return loss;
 }
 
-Bound bound_of(const PlanBounds *bounds, const SpacePlan *plan) {
+/* Seconds of a sample outside of the stack, on the stage with the most work; all: on one rank.
+   Where stages are uneven, the last one has fewer layers. */
+static double outside_of(const PlanBounds *bounds, const SpacePlan *plan, const LayerCost *layer,
+                         double all) {
+  int stages = plan->at[FIELD_PIPE];
+  if (stages == 1) return all;
+  return bounds->space->layer_count % stages ? 0 : layer->head;
+}
+
+/* A step in seconds of kernels and, for a sample, of its layers. */
+typedef struct StepSeconds {
+  LayerCost layer;
+  double layers, parts, busy;
+} StepSeconds;
+
+static StepSeconds step_seconds(const PlanBounds *bounds, const SpacePlan *plan) {
   const int32_t *at = plan->at;
-  LayerCost layer = layer_cost(bounds, plan);
-  double layers = stage_has(bounds->space, plan);
-  double parts = (double)bound_parts(bounds->space, plan), micro = at[FIELD_MICRO];
-  bool one = parts < 2;
-  double others = parts - 1;
-  double busy = layers * micro * (one ? layer.computes : layer.first + others * layer.computes);
-  double bubble = layers * bubble_of(bounds->space, plan) * micro * layer.computes;
-  double waits = layers * parts * micro * layer.waits;
-  if (at[FIELD_PIPE] == 1)
-    busy += micro * (one ? layer.outside : layer.first_outside + others * layer.outside);
-  double sent = data_seconds(bounds, plan);
-  busy += update_seconds(bounds, plan);
-  bool hides = at[FIELD_OVERLAP];
-  Bound bound = {.bytes = bytes_of(bounds, plan, &layer)};
-  double seconds = (hides ? larger(busy, sent) : busy + sent) + waits;
-  const LikeCost *like = bound_like(bounds, plan);
-  if (like && like->known) {
-    double hidden = hides ? bound_hidden(like, layers, parts) : 0;
-    seconds = larger(seconds, busy - hidden + bound_sent(bounds, plan, like, layers, parts));
+  StepSeconds step = {.layer = layer_cost(bounds, plan), .layers = stage_has(bounds->space, plan)};
+  const LayerCost *layer = &step.layer;
+  step.parts = (double)bound_parts(bounds->space, plan);
+  bool one = step.parts < 2;
+  double computes = one ? layer->computes : layer->first + (step.parts - 1) * layer->computes,
+         outside = one ? layer->outside : layer->first_outside + (step.parts - 1) * layer->outside;
+  if (at[FIELD_PIPE] > 1) outside = step.parts * outside_of(bounds, plan, layer, 0);
+  step.busy = at[FIELD_MICRO] * (step.layers * computes + outside) + update_seconds(bounds, plan);
+  return step;
+}
+
+static bool splits_backward(const SpacePlan *plan) {
+  return plan->at[FIELD_PIPELINE] == 2 || plan->at[FIELD_PIPELINE] == 3;
+}
+
+/* The messages of these small programs, one after the other, and kernels that none can hide. */
+static double with_messages(const PlanBounds *bounds, const SpacePlan *plan, const SmallCost *small,
+                            const StepSeconds *step) {
+  const int32_t *at = plan->at;
+  const LayerCost *layer = &step->layer;
+  double sent = bound_sent(bounds, plan, small, step->layers, step->parts), busy = step->busy;
+  if (!at[FIELD_OVERLAP]) return busy + sent;
+  /* Turns for gradients of weights gather, and have kernels that hide it. */
+  if (at[FIELD_SEQUENCE] && splits_backward(plan)) return larger(busy, sent);
+  if (small->micro != at[FIELD_MICRO]) {
+    double others = step->parts - 1, computes = layer->first + others * small->cost.least;
+    double outside = outside_of(bounds, plan, layer, layer->first_outside);
+    busy = at[FIELD_MICRO] * (step->layers * computes + step->parts * outside);
   }
-  bound.seconds = SLACK * (seconds + bubble);
+  return busy - bound_hidden(plan, small, step->layers, step->parts) + sent;
+}
+
+Bound bound_of(const PlanBounds *bounds, const SpacePlan *plan) {
+  StepSeconds step = step_seconds(bounds, plan);
+  double sent = data_seconds(bounds, plan), seconds = step.busy;
+  bool hides = plan->at[FIELD_OVERLAP];
+  const SmallCost *split = bound_small(bounds, plan, true), *own = bound_small(bounds, plan, false);
+  if (split && split->known && !(own && own->micro == plan->at[FIELD_MICRO])) {
+    seconds = larger(seconds, with_messages(bounds, plan, split, &step));
+    if (hides) sent += bound_sent(bounds, plan, split, step.layers, step.parts);
+  }
+  seconds = hides ? larger(seconds, sent) : seconds + sent;
+  if (own && own->known) seconds = larger(seconds, with_messages(bounds, plan, own, &step));
+  double bubble = bubble_of(bounds->space, plan) * plan->at[FIELD_MICRO];
+  seconds += step.layers * bubble * step.layer.computes;
+  Bound bound = {.seconds = SLACK * seconds, .bytes = bytes_of(bounds, plan, &step.layer)};
   bound.guess = bound.seconds * usual_loss(bounds, plan) + (hides ? sent / 4 : 0);
   return bound;
 }

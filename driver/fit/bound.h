@@ -3,62 +3,65 @@
 
    Each comes from a few small programs of the same model, of two and three layers, on the ranks of
    one copy of the model: their differences are the cost of one layer, and the cost of one more
-   micro-batch that of its samples. All plans with the same split of the layers share them. Before a
-   split is measured, its layers take their share of one rank's work in whole tiles without
-   launches, and the messages of both of its axes alone, and messages between copies of the model
-   are counted from the parameters: those that overlap are hidden by kernels at most, not by other
-   messages, since all take turns. A plan that promises much has small programs of its own, with its
-   copies and its ZeRO: they say what it sends, and how many seconds of kernels messages can hide,
-   whatever they take (bound_messages.c). Values saved for micro-batches in flight are counted from
-   the table of the schedule. The bounds leave out padding, the head of a pipeline, and copies from
-   and to the host.
+   micro-batch that of its samples. All plans with the same split of the layers share them, whatever
+   the order of their mesh: they say what is sent inside of a copy of the model, and how many seconds
+   of kernels these messages can hide, whatever they take (bound_small.c). Before a split is
+   measured, its layers take their share of one rank's work in whole tiles without launches.
+   Messages between copies of the model are counted from the parameters: those that overlap are
+   hidden by kernels at most, not by other messages, since all take turns. A plan that promises much
+   has small programs of its own, with its copies and its ZeRO, for all of its messages. Values
+   saved for micro-batches in flight are counted from the table of the schedule. The bounds leave
+   out padding, messages between stages, and copies from and to the host.
 
    A compiled plan bounds the bytes of those that differ from it by the order of the mesh alone, and
-   its saved values those of plans that only shard or send in another way. */
+   its saved values and temporaries those of plans that only shard or send in another way. */
 #ifndef SHARDC_BOUND_H
 #define SHARDC_BOUND_H
 #include "plan_space.h"
 
-typedef struct LayerCost {       /* of one sample on a rank */
-  double computes, waits, saved; /* of a layer: seconds; bytes */
-  double least;                  /* `computes` in any smaller micro-batch, at least */
-  double outside;                /* seconds outside of the stack */
-  double first, first_outside;   /* both in the first micro-batch, which adds no gradients */
-  double working;                /* bytes of temporaries that grow with the micro-batch */
+typedef struct LayerCost {     /* of one sample on a rank */
+  double computes, saved;      /* of a layer: seconds; bytes */
+  double least;                /* `computes` in any smaller micro-batch, at least */
+  double outside;              /* seconds outside of the stack */
+  double head;                 /* of these, after it: the last stage has them, in any micro-batch */
+  double first, first_outside; /* both in the first micro-batch, which adds no gradients */
+  double working;              /* bytes of temporaries that grow with the micro-batch */
 } LayerCost;
 
-typedef struct SplitCost {
-  int32_t tensor, context, sequence, recompute, micro;
-  bool shards; /* gradients of micro-batches are added in shards, which takes no time */
-  bool known;
-  LayerCost cost;
-} SplitCost;
-
 typedef enum StepPart { OF_LAYER_AND_PART, OF_PART, OF_LAYER, ONCE, STEP_PARTS } StepPart;
-typedef struct LikeSent { /* messages of a kind over an axis, by part of the step */
+typedef struct SmallSent { /* messages of a kind over an axis, by part of the step */
   SpaceField axis;
   OpCode kind;
   double calls[STEP_PARTS], bytes[STEP_PARTS];
-} LikeSent;
-typedef struct LikeCost { /* of plans whose programs differ by mesh, stages and micro-batch alone */
-  SpacePlan plan;
+} SmallSent;
+typedef struct SmallCost { /* of small programs */
+  SpacePlan plan;          /* with those numbers by which their plans differ from others alone */
   int32_t micro;
-  bool one, known; /* a single micro-batch */
+  bool inside; /* of all plans with this split: messages inside of a copy of the model alone */
+  bool known;
   LayerCost cost;
-  double hidden[STEP_PARTS]; /* seconds of kernels during which a message can be in flight */
+  /* Seconds of kernels during which a message can be in flight; .. that `least` counts. */
+  double hidden[STEP_PARTS], least_hidden[STEP_PARTS];
   uint32_t n;
-  LikeSent sent[MOST_SENT];
-} LikeCost;
+  SmallSent sent[MOST_SENT];
+} SmallCost;
+
+typedef struct SentSeconds { /* of a plan's messages */
+  uint32_t of;               /* PlanBounds.small, from 1 */
+  SpacePlan plan;
+  double seconds;
+} SentSeconds;
 
 typedef struct KeptParts { /* on the first stage: micro-batches whose values a layer keeps */
   int64_t key;
   double kept;
 } KeptParts;
-enum { KEPT_SLOTS = 1 << 12 };
+enum { KEPT_SLOTS = 1 << 12 }; /* of SentSeconds, too */
 
 typedef struct KnownBytes { /* of a plan that was compiled */
   SpacePlan plan;
   double bytes, saved; /* without its buckets; its saved values */
+  double working;      /* its temporaries without whole layers */
 } KnownBytes;
 
 typedef struct PlanBounds {
@@ -69,10 +72,10 @@ typedef struct PlanBounds {
   double weights, gradients, optimizer; /* bytes of a rank that has all */
   double parameters, of_layers;         /* numbers; of a layer */
   double wire;                          /* bytes of an element in messages, at least */
-  VEC(SplitCost) splits;
-  VEC(LikeCost) like;
+  VEC(SmallCost) small;
   VEC(KnownBytes) known;
   KeptParts *flying; /* by hash of the key: those that were asked for last */
+  SentSeconds *sent; /* likewise */
   uint32_t compiled;
 } PlanBounds;
 
@@ -88,21 +91,23 @@ bool bounds_refine(PlanBounds *bounds, const SpacePlan *plan);
 void bounds_learn(PlanBounds *bounds, const SpacePlan *plan, const Cost *cost);
 Bound bound_of(const PlanBounds *bounds, const SpacePlan *plan);
 
-int64_t bound_parts(const PlanSpace *space, const SpacePlan *plan);             /* micro-batches */
-LayerCost bound_cost_between(const Cost *two, const Cost *three, double micro); /* of one sample */
+int64_t bound_parts(const PlanSpace *space, const SpacePlan *plan); /* micro-batches */
 /* Programs of two layers and of three, in a step of `parts` micro-batches on each copy of the
-   model. */
-bool bound_measure_layers(PlanBounds *bounds, const SpacePlan *copy, int parts, Cost *two,
-                          Cost *three);
+   model; costs of their messages are those of all, or inside of a copy. */
+bool bound_measure_layers(PlanBounds *bounds, const SpacePlan *copy, int parts, bool inside,
+                          Cost *two, Cost *three);
 
-/* ---- bound_messages.c ---- */
+/* ---- bound_small.c ---- */
 
-/* NULL: none is known. With the plan's micro-batch, or a larger one. */
-const LikeCost *bound_like(const PlanBounds *bounds, const SpacePlan *plan);
-void bound_measure_like(PlanBounds *bounds, const SpacePlan *plan);
-/* Seconds of all messages of a step, at least. */
-double bound_sent(const PlanBounds *bounds, const SpacePlan *plan, const LikeCost *cost,
+LayerCost bound_cost_between(const Cost *two, const Cost *three, double micro); /* of one sample */
+/* NULL: none is known. With the plan's micro-batch, or the nearest larger one. inside: those that
+   all plans with its split share. */
+const SmallCost *bound_small(const PlanBounds *bounds, const SpacePlan *plan, bool inside);
+void bound_measure_small(PlanBounds *bounds, const SpacePlan *plan, bool inside, int micro);
+/* Seconds of all its messages in a step, at least. */
+double bound_sent(const PlanBounds *bounds, const SpacePlan *plan, const SmallCost *cost,
                   double layers, double parts);
-/* .. of kernels during which one can be in flight, at most. */
-double bound_hidden(const LikeCost *cost, double layers, double parts);
+/* .. of kernels during which one can be in flight, at most; of those that LayerCost.least counts,
+   unless it is the plan's micro-batch. */
+double bound_hidden(const SpacePlan *plan, const SmallCost *cost, double layers, double parts);
 #endif

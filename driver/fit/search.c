@@ -40,17 +40,46 @@ static void judge_nodes(const ChangeSearch *search, const Programs *programs, Co
     cost->mesh = arena_list(search->o->c->arena, cost->mesh, "%s", m->mesh.at[order[i]].name);
 }
 
-/* Seconds of kernels during which no message is in flight, if each message takes longer than all
-   that it can hide. The longest chain through all messages has these seconds of kernels, whatever
-   the messages take: no step is shorter than both together. */
-static double seconds_alone(const Programs *programs, const Machine *of) {
+/* Seconds of kernels during which no message over the axes is in flight, if each message takes
+   longer than all that it can hide. The longest chain through all these messages has these seconds
+   of kernels, whatever the messages take: no step is shorter than both together. */
+static double seconds_alone(const Programs *programs, Machine machine, uint32_t axes) {
   static const double ROUNDING = 2e-9; /* of messages, in lanes_hide() */
   const Module *m = programs->at[0];
-  Machine machine = *of;
-  machine.endless = true;
+  machine.endless = axes;
   StepTime time = plan_step_on(&machine, programs->at, programs->n, ir_main_entry(m)).time;
   for (uint32_t i = 0; i < m->mesh.n; i++) time.total -= (1 + ROUNDING) * time.axis[i];
-  return time.total;
+  return axes ? time.total : time.compute;
+}
+
+/* Kernels between the two loops of a body; 0: it has more loops, or fewer. */
+static double seconds_between(const Module *m, const Machine *machine, const Fn *body) {
+  double seconds = 0;
+  int loops = 0;
+  EACH_OP (body, o) {
+    if (o->code == OP_loop) loops++;
+    if (loops != 1 || o->code != OP_kernel || kernel_beside(m, o->callee)) continue;
+    KernelTime time = kernel_time(m, machine, o->callee);
+    seconds += kernel_sum(&time);
+  }
+  return loops == 2 ? seconds : 0;
+}
+
+static void judge_alone(const ChangeSearch *search, const Programs *programs, Machine machine,
+                        CostTime *time) {
+  const Module *m = programs->at[0];
+  uint32_t axes = 0;
+  for (uint32_t i = 0; i < m->mesh.n; i++)
+    if (!search->inside || !text_lists(batch_axes(m), m->mesh.at[i].name)) axes |= 1u << i;
+  time->alone = time->least_alone = seconds_alone(programs, machine, axes);
+  if (!machine.reach || programs->n > 1) return;
+  Arch least;
+  forecast_least(&machine, &least);
+  KernelTime kernels = kernels_time(m, &machine, ir_main_entry(m));
+  time->least = kernel_sum(&kernels);
+  EACH_OP (ir_main_entry(m), o)
+    if (loop_is_micro(o)) time->head = seconds_between(m, &machine, o->callee);
+  time->least_alone = seconds_alone(programs, machine, axes);
 }
 
 static void copy_sent(const TrafficList *list, SentList *out) {
@@ -70,15 +99,10 @@ static CostTime time_of(const ChangeSearch *search, const Programs *programs, Co
   PlanStep step = forecast.known ? forecast.step : plan_step(programs->at, programs->n, entry);
   CostTime time = {
       .seconds = step.time.total, .computes = step.time.compute, .least = step.time.compute};
-  const char *copies = batch_axes(m);
-  for (uint32_t i = 0; i < m->mesh.n; i++) {
-    time.waits += step.time.exposed[i];
-    if (!text_lists(copies, m->mesh.at[i].name)) time.inside += step.time.exposed[i];
-  }
-  if (forecast.known && programs->n == 1) time.least = forecast_least(&forecast, m, entry);
-  Machine machine = forecast.known ? forecast.machine : plan_machine(m);
-  if (search->micros) time.alone = seconds_alone(programs, &machine);
-  if (search->micros) copy_sent(&step.traffic, &cost->sent);
+  for (uint32_t i = 0; i < m->mesh.n; i++) time.waits += step.time.exposed[i];
+  if (!search->micros) return time;
+  judge_alone(search, programs, forecast.known ? forecast.machine : plan_machine(m), &time);
+  copy_sent(&step.traffic, &cost->sent);
   return time;
 }
 
@@ -93,9 +117,13 @@ static void judge_micro(const ChangeSearch *search, const Programs *programs, Co
   }
   Cost more = {0};
   const CostTime *before = &cost->forecast, time = time_of(search, programs, &more);
-  cost->micro = (CostTime){time.seconds - before->seconds, time.computes - before->computes,
-                           time.waits - before->waits,     time.inside - before->inside,
-                           time.least - before->least,     time.alone - before->alone};
+  cost->micro = (CostTime){time.seconds - before->seconds,
+                           time.computes - before->computes,
+                           time.waits - before->waits,
+                           time.least - before->least,
+                           time.alone - before->alone,
+                           time.least_alone - before->least_alone,
+                           time.head};
   cost->sent_micro = more.sent;
   for (uint32_t i = 0; i < cost->sent.n; i++) {
     cost->sent_micro.at[i].calls -= cost->sent.at[i].calls;

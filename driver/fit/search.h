@@ -45,9 +45,9 @@ bool change_anew(const Cli *o, const Change *change, Ctx **c, Programs *out, con
 
 typedef struct CostTime {          /* seconds */
   double seconds, computes, waits; /* of these: arithmetic; messages that kernels wait for */
-  double inside;                   /* of `waits`: for messages inside of a copy of the model */
   double least; /* arithmetic without launches and ends of tiles: what no micro-batch is below */
-  double alone; /* with `micros`: in which no message can be in flight */
+  double alone, least_alone; /* with `micros`: of both, in which no message can be in flight */
+  double head; /* likewise: of `least`, between the loops over layers of a micro-batch */
 } CostTime;
 
 typedef struct SentKind { /* messages of one kind over an axis */
@@ -102,6 +102,7 @@ typedef struct ChangeSearch {
   Try best;
   VEC(Try) tried;
   bool forecasts, micros; /* costs have a forecast; the time of a micro-batch */
+  bool inside;            /* `alone`: of messages inside of a copy of the model */
 } ChangeSearch;
 
 /* Its limits are those of the machine. */

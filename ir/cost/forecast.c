@@ -128,12 +128,9 @@ Forecast plan_forecast(Module *const *programs, uint32_t n, const Fn *entry) {
   return forecast;
 }
 
-double forecast_least(const Forecast *forecast, const Module *m, const Fn *entry) {
-  Machine machine = forecast->machine;
-  Arch whole = *machine.reach;
-  whole.processors = 0, whole.ramp = 0, whole.launch = 0,
-  whole.in_turn = false; /* of a machine without tiles */
-  machine.reach = &whole, machine.records = NULL;
-  KernelTime time = kernels_time(m, &machine, entry);
-  return kernel_sum(&time);
+void forecast_least(Machine *machine, Arch *whole) {
+  *whole = *machine->reach;
+  whole->processors = 0, whole->ramp = 0, whole->launch = 0;
+  whole->in_turn = false; /* of a machine without tiles */
+  machine->reach = whole, machine->records = NULL;
 }

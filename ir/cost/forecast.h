@@ -45,7 +45,7 @@ const char *source_key(RateSource source); /* record, nearest, machine, arch, gu
 const char *source_words(Arena *arena, const Forecast *forecast, RateSource source);
 /* For the programs of a plan and an entry, as plan_step. */
 Forecast plan_forecast(Module *const *programs, uint32_t n, const Fn *entry);
-/* Seconds of the kernels of an entry without launches, in whole tiles without their ends: of a
-   sample they take no longer in a larger micro-batch. */
-double forecast_least(const Forecast *forecast, const Module *m, const Fn *entry);
+/* Makes the machine of a forecast one of kernels without launches, in whole tiles without their
+   ends: of a sample they take no longer in a larger micro-batch. */
+void forecast_least(Machine *machine, Arch *whole);
 #endif

@@ -131,7 +131,7 @@ double sending_seconds(const Module *m, const Machine *machine, int axis, OpCode
 
 LinkTime link_time(const Module *m, const Machine *machine, int axis, OpCode kind, double calls,
                    double bytes) {
-  if (machine->endless) return (LinkTime){calls * ENDLESS, 0};
+  if (machine->endless) return (LinkTime){machine->endless >> axis & 1 ? calls * ENDLESS : 0, 0};
   if (machine->reach) return message_time(m, machine, axis, kind, calls, bytes);
   double n = (double)m->mesh.at[axis].size, rate = axis_rate(m, machine, axis);
   double late = axis_crosses(m, machine, axis) ? calls * hops_of(kind, n) * machine->latency : 0;
@@ -169,7 +169,8 @@ static bool add_messages(StepTime *step_time, const Module *m, const Machine *ma
   LinkTime sending = link_time(m, machine, sent->axis, sent->kind, sent->calls, sent->bytes);
   step_time->axis[sent->axis] += sending.seconds, step_time->exposed[sent->axis] += sending.seconds;
   step_time->latency[sent->axis] += sending.latency;
-  return sending.seconds > 0 || sent->bytes <= 0 || m->mesh.at[sent->axis].size == 1;
+  return sending.seconds > 0 || sent->bytes <= 0 || m->mesh.at[sent->axis].size == 1 ||
+         machine->endless;
 }
 
 /* 0: unknown, or nothing moves */

@@ -20,7 +20,8 @@ typedef struct Machine {
   double pcie, copy;       /* bytes per second between host and GPU; seconds of a copy that runs
                         concurrently with kernels */
   double dram;             /* bytes per second of the host's memory, for a rank */
-  bool endless;            /* each message takes ENDLESS seconds (driver/fit/search.c) */
+  uint32_t endless;  /* if not 0: axes, bits, of which each message takes ENDLESS seconds, of others
+                       none (driver/fit/search.c) */
   const Arch *reach; /* of a forecast (forecast.h): what programs reach; the rates above, but flops,
                         are those that they reach; NULL: peaks */
   const KernelRecords *records; /* of a forecast; NULL: none */

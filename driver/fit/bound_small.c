@@ -1,0 +1,189 @@
+/* Small programs of plans in bounds (bound.h): two of them, without stages, say what a plan computes
+   and sends for each layer and micro-batch, and how many seconds of kernels its messages can hide.
+   None of it depends on the order of the mesh, on the number of copies or on stages: plans that
+   differ by those alone share the programs, and their links give the time of the messages. Of
+   messages inside of a copy this is so whatever ZeRO sends. Must not: judge. */
+#include "bound.h"
+#include "ir/support/num.h"
+
+enum { MOST_COPIES = 64 };
+
+/* A step has something for each layer of each micro-batch, each micro-batch, each layer, and once:
+   stages of a pipeline have the first and the third, plans of a split the first two. */
+static double in_step(const double part[STEP_PARTS], double layers, double parts,
+                      const SmallCost *cost, const SpacePlan *plan) {
+  bool all = !plan || plan->at[FIELD_PIPE] == 1;
+  double sum = layers * parts * part[OF_LAYER_AND_PART] + (all ? parts * part[OF_PART] : 0);
+  if (cost->inside) return sum;
+  return sum + layers * part[OF_LAYER] + (all ? part[ONCE] : 0);
+}
+
+/* By programs of two layers and of three, both with `parts` micro-batches, and one more of them. */
+static void divide(double part[STEP_PARTS], double two, double two_more, double three,
+                   double three_more, double parts) {
+  part[OF_LAYER_AND_PART] = three_more - two_more;
+  part[OF_PART] = two_more - 2 * part[OF_LAYER_AND_PART];
+  double once = two - parts * two_more, once_three = three - parts * three_more;
+  part[OF_LAYER] = once_three - once;
+  part[ONCE] = once - 2 * part[OF_LAYER];
+}
+
+/* A plan of one copy of the model, its pipeline aside. Shards of gradients are those of many
+   copies. */
+static SpacePlan split_of(const PlanBounds *bounds, const SpacePlan *plan) {
+  const PlanSpace *space = bounds->space;
+  SpacePlan copy = *plan;
+  int32_t *at = copy.at;
+  bool shards = (at[FIELD_ZERO] > 1 && !at[FIELD_FULL]) || bound_parts(space, plan) == 1;
+  int64_t copies = space->ranks / at[FIELD_TENSOR] / at[FIELD_CONTEXT];
+  if (space->machine.gpus || copies > MOST_COPIES) copies = MOST_COPIES; /* of more nodes */
+  at[FIELD_DATA] = shards ? (int32_t)copies : 1, at[FIELD_ZERO] = at[FIELD_DATA] > 1 ? 2 : 0;
+  at[FIELD_OVER] = at[FIELD_FULL] = 0, at[FIELD_OVERLAP] = space->machine.gpus;
+  return copy;
+}
+
+/* With its copies and its ZeRO. */
+static SpacePlan own_of(const PlanBounds *bounds, const SpacePlan *plan) {
+  SpacePlan copy = *plan;
+  /* It sends the same. */
+  if (bounds->space->machine.gpus && !copy.at[FIELD_OVERLAP]) copy.at[FIELD_OVERLAP] = 1;
+  return copy;
+}
+
+static SpacePlan copy_of(const PlanBounds *bounds, const SpacePlan *plan, bool inside, int micro) {
+  SpacePlan copy = inside ? split_of(bounds, plan) : own_of(bounds, plan);
+  int32_t *at = copy.at;
+  at[FIELD_REPLICA] = at[FIELD_PIPE] = 1, at[FIELD_MICRO] = micro;
+  at[FIELD_ORDER] = at[FIELD_PIPELINE] = at[FIELD_OFFLOAD] = 0;
+  return copy;
+}
+
+/* The numbers by which these programs differ, but for the micro-batch. */
+static SpacePlan key_of(const PlanBounds *bounds, const SpacePlan *plan, bool inside) {
+  SpacePlan one = copy_of(bounds, plan, inside, 1);
+  bool single = !inside && bound_parts(bounds->space, plan) == 1;
+  if (one.at[FIELD_DATA] > 1) one.at[FIELD_DATA] = 2;
+  one.at[FIELD_PIPELINE] = single; /* in its place: a single micro-batch */
+  return one;
+}
+
+const SmallCost *bound_small(const PlanBounds *bounds, const SpacePlan *plan, bool inside) {
+  const SmallCost *best = NULL;
+  SpacePlan own = key_of(bounds, plan, inside);
+  for (uint32_t i = 0; i < bounds->small.n; i++) {
+    const SmallCost *one = &bounds->small.at[i];
+    if (one->inside == inside && one->micro >= plan->at[FIELD_MICRO] &&
+        !memcmp(&one->plan, &own, sizeof own) && (!best || one->micro < best->micro))
+      best = one;
+  }
+  return best;
+}
+
+static bool same_kinds(const SentList *a, const SentList *b) {
+  bool same = a->n == b->n;
+  for (uint32_t i = 0; same && i < a->n; i++)
+    same = a->at[i].axis == b->at[i].axis && a->at[i].kind == b->at[i].kind;
+  return same;
+}
+
+static SpaceField field_of(const int axis[SPACE_AXES], int of) {
+  SpaceField field = 0;
+  while (axis[field] != of) field++;
+  return field;
+}
+
+static bool of_copies(SpaceField axis) { return axis == FIELD_DATA || axis == FIELD_REPLICA; }
+
+static bool divide_sent(const PlanBounds *bounds, const SpacePlan *copy, double parts,
+                        SmallCost *cost, const Cost *two, const Cost *three) {
+  int axis[SPACE_AXES];
+  MeshAxis storage[SPACE_AXES];
+  if (!same_kinds(&two->sent, &three->sent)) return false;
+  space_mesh(bounds->space, copy, storage, axis);
+  for (uint32_t i = 0; i < two->sent.n; i++) {
+    SmallSent *sent = &cost->sent[cost->n];
+    const SentKind *two_once = &two->sent.at[i], *two_more = &two->sent_micro.at[i],
+                   *three_once = &three->sent.at[i], *three_more = &three->sent_micro.at[i];
+    sent->axis = field_of(axis, two_once->axis), sent->kind = two_once->kind;
+    if (cost->inside && of_copies(sent->axis)) continue;
+    divide(sent->calls, two_once->calls, two_more->calls, three_once->calls, three_more->calls,
+           parts);
+    divide(sent->bytes, two_once->bytes, two_more->bytes, three_once->bytes, three_more->bytes,
+           parts);
+    cost->n++;
+  }
+  return true;
+}
+
+LayerCost bound_cost_between(const Cost *small, const Cost *wide, double micro) {
+  LayerCost cost = {.computes = (wide->micro.computes - small->micro.computes) / micro,
+                    .least = (wide->micro.least - small->micro.least) / micro,
+                    .saved = (double)(wide->need.saved - small->need.saved) / micro};
+  cost.outside = small->micro.computes / micro - 2 * cost.computes;
+  double outside = small->micro.least / micro - 2 * cost.least, head = small->micro.head / micro;
+  cost.head = head < outside ? head : outside; /* some of the layers may be out of their loop */
+  return cost;
+}
+
+static double hidden(const CostTime *time) { return time->computes - time->alone; }
+static double least_hidden(const CostTime *time) { return time->least - time->least_alone; }
+
+void bound_measure_small(PlanBounds *bounds, const SpacePlan *plan, bool inside, int micro) {
+  SpacePlan copy = copy_of(bounds, plan, inside, micro);
+  SmallCost cost = {.plan = key_of(bounds, plan, inside), .micro = micro, .inside = inside};
+  int parts = cost.plan.at[FIELD_PIPELINE] ? 1 : 2;
+  Cost two, three;
+  cost.known = bound_measure_layers(bounds, &copy, parts, inside, &two, &three) &&
+               divide_sent(bounds, &copy, parts, &cost, &two, &three);
+  cost.cost = bound_cost_between(&two, &three, micro);
+  divide(cost.hidden, hidden(&two.forecast), hidden(&two.micro), hidden(&three.forecast),
+         hidden(&three.micro), parts);
+  divide(cost.least_hidden, least_hidden(&two.forecast), least_hidden(&two.micro),
+         least_hidden(&three.forecast), least_hidden(&three.micro), parts);
+  vec_push(bounds->space->o->c->arena, bounds->small, cost);
+}
+
+/* If the micro-batch is smaller than that of the programs, messages inside of a copy have as many
+   bytes for a sample, those of parameters no fewer. */
+static double sent_seconds(const PlanBounds *bounds, const SpacePlan *plan, const SmallCost *cost,
+                           double layers, double parts) {
+  int axis[SPACE_AXES];
+  MeshAxis storage[SPACE_AXES];
+  Module mesh = space_mesh(bounds->space, plan, storage, axis);
+  double share = (double)plan->at[FIELD_MICRO] / cost->micro, seconds = 0;
+  for (uint32_t i = 0; i < cost->n; i++) {
+    const SmallSent *sent = &cost->sent[i];
+    double calls = in_step(sent->calls, layers, parts, cost, plan),
+           bytes = in_step(sent->bytes, layers, parts, cost, plan) *
+                   (of_copies(sent->axis) ? 1 : share);
+    if (calls <= 0 || bytes <= 0 || axis[sent->axis] < 0) continue;
+    seconds +=
+        link_time(&mesh, &bounds->machine, axis[sent->axis], sent->kind, calls, bytes).seconds;
+  }
+  return seconds;
+}
+
+/* Many plans of a space that follow each other send the same. */
+double bound_sent(const PlanBounds *bounds, const SpacePlan *plan, const SmallCost *cost,
+                  double layers, double parts) {
+  static const SpaceField others[] = {FIELD_ZERO,    FIELD_OVER,      FIELD_FULL,
+                                      FIELD_OVERLAP, FIELD_RECOMPUTE, FIELD_SEQUENCE,
+                                      FIELD_OFFLOAD, FIELD_PIPELINE};
+  SpacePlan key = *plan;
+  uint32_t of = (uint32_t)(cost - bounds->small.at) + 1;
+  for (size_t i = 0; i < COUNT_OF(others); i++) key.at[others[i]] = 0;
+  uint64_t hash = of;
+  for (int i = 0; i < SPACE_FIELDS; i++) hash = (hash ^ (uint32_t)key.at[i]) * 0x9e3779b97f4a7c15u;
+  SentSeconds *slot = &bounds->sent[hash >> 52];
+  if (slot->of != of || memcmp(&slot->plan, &key, sizeof key) != 0)
+    *slot = (SentSeconds){of, key, sent_seconds(bounds, plan, cost, layers, parts)};
+  return slot->seconds;
+}
+
+double bound_hidden(const SpacePlan *plan, const SmallCost *cost, double layers, double parts) {
+  bool same = cost->micro == plan->at[FIELD_MICRO];
+  double share = (double)plan->at[FIELD_MICRO] / cost->micro;
+  double seconds =
+      in_step(same ? cost->hidden : cost->least_hidden, layers, parts, cost, NULL) * share;
+  return seconds > 0 ? seconds : 0;
+}
