@@ -50,7 +50,7 @@ Cli cli_again(const Cli *o) {
 }
 
 Module *load_shard(Cli *o, const char *path) {
-  Span searched = {0};
+  SearchedPlan searched = {0};
   LowerOptions lower = {.path = path, .model = o->value[OPT_MODEL], .train = o->value[OPT_TRAIN]};
   lower.searched = &searched;
   lower.layouts = o->layouts;
@@ -58,8 +58,8 @@ Module *load_shard(Cli *o, const char *path) {
   lower.dims = o->dims.at, lower.ndims = o->dims.n;
   lower.sets = o->sets.at, lower.nsets = o->sets.n;
   Module *m = lower_program(o->c, &lower);
-  if (m || !searched.file || diag_errors(o->c->diag)) return m;
-  return fit_searched(o, searched);
+  if (m || !searched.word || diag_errors(o->c->diag)) return m;
+  return fit_searched(o, &searched);
 }
 
 static Module *load_ir(Cli *o, const char *path) {

@@ -240,10 +240,11 @@ static void no_train(World *w, const Choice *choice) {
 }
 
 static bool is_searched(World *w, const Choice *choice, const LowerOptions *options) {
-  Span at;
-  if (!plan_is_searched(choice->plan->item, &at)) return false;
-  if (options->searched) *options->searched = at;
-  else world_error(w, "E0602", at, "`mesh auto` is chosen by commands that compile");
+  SearchedPlan found = {0};
+  found.word = plan_is_searched(choice->plan->item, &found.at);
+  if (!found.word) return false;
+  if (options->searched) *options->searched = found;
+  else world_error(w, "E0602", found.at, "`%s` is chosen by commands that compile", found.word);
   return true;
 }
 

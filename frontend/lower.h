@@ -11,6 +11,11 @@ typedef struct LayoutDrawings {
   VEC(const char *) names; /* of all layouts of the files */
 } LayoutDrawings;
 
+typedef struct SearchedPlan { /* of which no module is made */
+  const char *word;           /* "mesh auto"; NULL: it is no such plan */
+  Span at;
+} SearchedPlan;
+
 typedef struct LowerOptions {
   const char *path;    /* FILE */
   const char *written; /* one more block, as if FILE ended with it; NULL: none */
@@ -21,7 +26,7 @@ typedef struct LowerOptions {
   const char *const *sets; /* "train.steps=10": settings given on the command line */
   uint32_t nsets;
   LayoutDrawings *layouts; /* filled in; may be NULL */
-  Span *searched;          /* filled in for a plan with `mesh auto`, of which no module is made */
+  SearchedPlan *searched;  /* filled in */
 } LowerOptions;
 
 /* FILE and the files it uses -> a module with entries init, step, eval, logits, after "lower".

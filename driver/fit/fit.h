@@ -10,9 +10,9 @@
 /* cmd_load.c: FILE -> a module; NULL: diagnostics were given, or FILE cannot be read */
 Module *load_shard(Cli *o, const char *path);
 
-/* FILE with the plan that the search finds in place of the plan with `mesh auto`, at that word; for
-   o, it is the plan from then on. NULL: an error was given (searched.c). */
-Module *fit_searched(Cli *o, Span at);
+/* FILE with the plan that the search finds in place of this one; for o, it is the plan from then
+   on. NULL: an error was given (searched.c). */
+Module *fit_searched(Cli *o, const SearchedPlan *plan);
 
 /* The machine of the plan, or this machine for `verify`, which runs the ranks locally. */
 Machine fit_machine(const Cli *o, const Module *m);

@@ -1,4 +1,4 @@
-/* `mesh auto`: the plan that `plan --search` finds first, at compile time. Its block is added to
+/* `mesh auto`, `plan auto`: the plan that `plan --search` finds first, at compile time. Its block is added to
    the file (Cli.written) and is the plan of the command from then on; a note says which, and
    `info` prints it. The search depends on the file and the options alone, so every compile finds
    the same. Must not: search in another way than `plan --search`. */
@@ -6,8 +6,8 @@
 #include "fit.h"
 #include "ir/plan/module_settings.h"
 
-static Report *refuse(Cli *o, Span at, const char *code, const char *why) {
-  return diag_at(o->c->diag, code, at, "`mesh auto`: %s", why);
+static Report *refuse(Cli *o, const SearchedPlan *plan, const char *code, const char *why) {
+  return diag_at(o->c->diag, code, plan->at, "`%s`: %s", plan->word, why);
 }
 
 /* mesh tensor = 2, data = 4; zero 1 over data */
@@ -25,11 +25,11 @@ static const char *on_one_line(Arena *arena, const char *block) {
   return text;
 }
 
-static void say(Cli *o, Span at, const BestPlans *best, const char *lines) {
+static void say(Cli *o, const SearchedPlan *plan, const BestPlans *best, const char *lines) {
   const FoundPlan *first = &best->found.at[0];
   Arena *arena = o->c->arena;
-  Report *r =
-      diag_at(o->c->diag, "N0601", at, "`mesh auto` is plan `%s`: %s", best->space.name, lines);
+  Report *r = diag_at(o->c->diag, "N0601", plan->at, "`%s` is plan `%s`: %s", plan->word,
+                      best->space.name, lines);
   double bytes = (double)(budget_all(&first->cost.need) + best->space.machine.reserve);
   diag_fact(r, "%s of a rank, %.3g s a step %s", arena_amount(arena, bytes),
             first->cost.forecast.seconds, first->cost.foreseen ? "by the forecast" : "at least");
@@ -38,13 +38,13 @@ static void say(Cli *o, Span at, const BestPlans *best, const char *lines) {
 }
 
 /* False: said why. */
-static bool find(Cli *o, Span at, BestPlans *best) {
+static bool find(Cli *o, const SearchedPlan *plan, BestPlans *best) {
   PlanSpace *space = &best->space;
   if (space_open(o, space) != EXIT_FINE)
-    return refuse(o, at, "E0602", "no plan of all ranks of the machine can be lowered"), false;
+    return refuse(o, plan, "E0602", "no plan of all ranks of the machine can be lowered"), false;
   const char *lacks = space_lacks_rate(space);
   if (lacks) {
-    Report *r = refuse(o, at, "E0602",
+    Report *r = refuse(o, plan, "E0602",
                        arena_printf(o->c->arena, "the machine block lacks `%s = ..`", lacks));
     diag_help(r, "`plan --search --objective memory` finds the plan with the fewest bytes");
     return false;
@@ -52,22 +52,22 @@ static bool find(Cli *o, Span at, BestPlans *best) {
   best->search = search_new(o, space->m, BY_SECONDS);
   best->wanted = (BestWanted){.gap = USUAL_GAP / 100., .most = USUAL_TRIES};
   if (!best_find(best))
-    return refuse(o, at, "E0602", "the model cannot be compiled for one rank"), false;
+    return refuse(o, plan, "E0602", "the model cannot be compiled for one rank"), false;
   if (best->fitting) return true;
-  Report *r = refuse(o, at, "E0801", "no plan of the machine fits");
+  Report *r = refuse(o, plan, "E0801", "no plan of the machine fits");
   diag_help(r, "`shardc plan --search` says what the smallest one needs");
   return false;
 }
 
-Module *fit_searched(Cli *o, Span at) {
+Module *fit_searched(Cli *o, const SearchedPlan *plan) {
   BestPlans best = {0};
   Cli search = *o;
   search.fixes = (Strings){0}, search.value[OPT_ON] = NULL;
-  if (!find(&search, at, &best)) return NULL;
+  if (!find(&search, plan, &best)) return NULL;
   const char *block = space_text(&best.space, &best.found.at[0].plan, best.space.name),
              *lines = on_one_line(o->c->arena, block);
   o->written = block, o->value[OPT_PLAN] = best.space.name;
-  say(o, at, &best, lines);
+  say(o, plan, &best, lines);
   Module *m = load_shard(o, o->operands.at[0]);
   if (m) module_set(m, "made.plan", "found: %s", lines);
   return m;

@@ -21,6 +21,7 @@ void write_recompute(const Build *build, Eval *e, const AstItem *plan); /* the l
 void write_offload(const Build *build, const AstItem *plan);            /* the same */
 /* Lines that a search chooses with the mesh: "place, micro, ..". */
 extern const char plan_searched_lines[];
-bool plan_is_searched(const AstItem *plan, Span *at);    /* `mesh auto`, and where */
+/* "mesh auto" or "plan auto", and where; NULL: neither. */
+const char *plan_is_searched(const AstItem *plan, Span *at);
 const Decl *plan_machine_of(World *w, const Decl *plan); /* NULL: none of the files has it */
 #endif

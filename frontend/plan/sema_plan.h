@@ -48,7 +48,7 @@ int64_t plan_batch_ranks(const PlanCheck *p);         /* over which all lines cu
 int64_t plan_zero_ranks(PlanCheck *p);                /* that share what `zero` partitions */
 /* Checks layers over a number of stages: E0704. */
 void check_layers(PlanCheck *p, const Placed *placed, int64_t size, int64_t ranks);
-/* `mesh auto`: the driver writes the plan. False: there is no such line (sema_search.c). */
+/* `mesh auto`, `plan auto`: the driver writes the plan. False: it is neither (sema_search.c). */
 bool check_searched(PlanCheck *check); /* E0602 */
 /* Help of E0701: ranks that share key/value heads (sema_heads.c). */
 void help_heads(PlanCheck *check, Report *r, const PlaceLine *rule, const Placed *heads);
