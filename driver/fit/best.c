@@ -212,7 +212,7 @@ static bool is_worth(BestPlans *best, Heap *heap, uint32_t i, double limit) {
 }
 
 /* Compiles the plan that promises most by what plans of its mesh lost so far, unless its sharpest
-   bound is not below the limit: bounds of meshes are not equally tight. From here on the plans are
+   bound is not below the limit: bounds of meshes are not equally tight. After it the plans are
    no heap. */
 static bool judge_promising(BestPlans *best, Heap *heap, double limit) {
   uint32_t at = heap->n;

@@ -243,9 +243,9 @@ static bool same_gradients(const SpacePlan *a, const SpacePlan *b) {
          a->at[FIELD_OFFLOAD] == b->at[FIELD_OFFLOAD];
 }
 
-/* What is known of plans like this one, 0 if nothing is: `bytes` of one that differs by the order
-   of the mesh alone; the most saved values and temporaries of those that shard or send in another
-   way, which for temporaries have the same stage of ZeRO. */
+/* The facts that are known of plans like this one, 0 if none is: `bytes` of one that differs by
+   the order of the mesh alone; the most saved values and temporaries of those that shard or send in
+   another way, which for temporaries have the same stage of ZeRO. */
 static KnownBytes known_bytes(const PlanBounds *bounds, const SpacePlan *plan) {
   KnownBytes all = {.plan = *plan};
   for (uint32_t i = 0; i < bounds->known.n; i++) {
@@ -350,10 +350,6 @@ static StepSeconds step_seconds(const PlanBounds *bounds, const SpacePlan *plan)
   return step;
 }
 
-static bool splits_backward(const SpacePlan *plan) {
-  return plan->at[FIELD_PIPELINE] == 2 || plan->at[FIELD_PIPELINE] == 3;
-}
-
 /* The messages of these small programs, one after the other, and kernels that none can hide. */
 static double with_messages(const PlanBounds *bounds, const SpacePlan *plan, const SmallCost *small,
                             const StepSeconds *step) {
@@ -361,8 +357,6 @@ static double with_messages(const PlanBounds *bounds, const SpacePlan *plan, con
   const LayerCost *layer = &step->layer;
   double sent = bound_sent(bounds, plan, small, step->layers, step->parts), busy = step->busy;
   if (!at[FIELD_OVERLAP]) return busy + sent;
-  /* Turns for gradients of weights gather, and have kernels that hide it. */
-  if (at[FIELD_SEQUENCE] && splits_backward(plan)) return larger(busy, sent);
   if (small->micro != at[FIELD_MICRO]) {
     double others = step->parts - 1, computes = layer->first + others * small->cost.least;
     double outside = outside_of(bounds, plan, layer, layer->first_outside);

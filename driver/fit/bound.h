@@ -4,8 +4,8 @@
    Each comes from a few small programs of the same model, of two and three layers, on the ranks of
    one copy of the model: their differences are the cost of one layer, and the cost of one more
    micro-batch that of its samples. All plans with the same split of the layers share them, whatever
-   the order of their mesh: they say what is sent inside of a copy of the model, and how many seconds
-   of kernels these messages can hide, whatever they take (bound_small.c). Before a split is
+   the order of their mesh: they say what is sent inside of a copy of the model, and how many
+   seconds of kernels these messages can hide, whatever they take (bound_small.c). Before a split is
    measured, its layers take their share of one rank's work in whole tiles without launches.
    Messages between copies of the model are counted from the parameters: those that overlap are
    hidden by kernels at most, not by other messages, since all take turns. A plan that promises much
@@ -56,7 +56,7 @@ typedef struct KeptParts { /* on the first stage: micro-batches whose values a l
   int64_t key;
   double kept;
 } KeptParts;
-enum { KEPT_SLOTS = 1 << 12 }; /* of SentSeconds, too */
+enum { KEPT_SLOTS = 1 << 12 }; /* and as many SentSeconds */
 
 typedef struct KnownBytes { /* of a plan that was compiled */
   SpacePlan plan;

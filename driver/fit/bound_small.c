@@ -1,8 +1,8 @@
-/* Small programs of plans in bounds (bound.h): two of them, without stages, say what a plan computes
-   and sends for each layer and micro-batch, and how many seconds of kernels its messages can hide.
-   None of it depends on the order of the mesh, on the number of copies or on stages: plans that
-   differ by those alone share the programs, and their links give the time of the messages. Of
-   messages inside of a copy this is so whatever ZeRO sends. Must not: judge. */
+/* Small programs of plans in bounds (bound.h): two of them, without stages, say what a plan
+   computes and sends for each layer and micro-batch, and how many seconds of kernels its messages
+   can hide. None of it depends on the order of the mesh, on the number of copies or on stages:
+   plans that differ by those alone share the programs, and their links give the time of the
+   messages. For messages inside of a copy this is so whatever ZeRO sends. Must not: judge. */
 #include "bound.h"
 #include "ir/support/num.h"
 
@@ -143,6 +143,13 @@ void bound_measure_small(PlanBounds *bounds, const SpacePlan *plan, bool inside,
   vec_push(bounds->space->o->c->arena, bounds->small, cost);
 }
 
+/* Schedules with turns for gradients of weights: these gather the inputs that `else Seq` splits,
+   and have kernels that hide it. */
+static bool gathers_later(const SpacePlan *plan) {
+  int schedule = plan->at[FIELD_PIPELINE];
+  return plan->at[FIELD_SEQUENCE] && (schedule == 2 || schedule == 3);
+}
+
 /* If the micro-batch is smaller than that of the programs, messages inside of a copy have as many
    bytes for a sample, those of parameters no fewer. */
 static double sent_seconds(const PlanBounds *bounds, const SpacePlan *plan, const SmallCost *cost,
@@ -156,7 +163,8 @@ static double sent_seconds(const PlanBounds *bounds, const SpacePlan *plan, cons
     double calls = in_step(sent->calls, layers, parts, cost, plan),
            bytes = in_step(sent->bytes, layers, parts, cost, plan) *
                    (of_copies(sent->axis) ? 1 : share);
-    if (calls <= 0 || bytes <= 0 || axis[sent->axis] < 0) continue;
+    bool later = sent->kind == OP_all_gather && sent->axis == FIELD_TENSOR && gathers_later(plan);
+    if (calls <= 0 || bytes <= 0 || axis[sent->axis] < 0 || later) continue;
     seconds +=
         link_time(&mesh, &bounds->machine, axis[sent->axis], sent->kind, calls, bytes).seconds;
   }
@@ -172,6 +180,7 @@ double bound_sent(const PlanBounds *bounds, const SpacePlan *plan, const SmallCo
   SpacePlan key = *plan;
   uint32_t of = (uint32_t)(cost - bounds->small.at) + 1;
   for (size_t i = 0; i < COUNT_OF(others); i++) key.at[others[i]] = 0;
+  key.at[FIELD_PIPELINE] = gathers_later(plan);
   uint64_t hash = of;
   for (int i = 0; i < SPACE_FIELDS; i++) hash = (hash ^ (uint32_t)key.at[i]) * 0x9e3779b97f4a7c15u;
   SentSeconds *slot = &bounds->sent[hash >> 52];

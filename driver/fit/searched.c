@@ -1,7 +1,7 @@
-/* `mesh auto`, `plan auto`: the plan that `plan --search` finds first, at compile time. Its block is added to
-   the file (Cli.written) and is the plan of the command from then on; a note says which, and
-   `info` prints it. The search depends on the file and the options alone, so every compile finds
-   the same. Must not: search in another way than `plan --search`. */
+/* `mesh auto`, `plan auto`: the plan that `plan --search` finds first, at compile time. Its block
+   is added to the file (Cli.written) and is the plan of the command from then on; a note says
+   which, and `info` prints it. The search depends on the file and the options alone, so every
+   compile finds the same. Must not: search in another way than `plan --search`. */
 #include "best.h"
 #include "fit.h"
 #include "ir/plan/module_settings.h"

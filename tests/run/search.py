@@ -49,8 +49,9 @@ def search(model, fixes, *options, expect=0):
     fix = [word for f in fixes for word in ('--fix', f)]
     ranks = next((int(f[6:]) for f in fixes if f.startswith('ranks=')), 8)
     of_node = int(open(f'{WORK}/m.shard').read().split('gpus = ')[1].split()[0])
-    return run(SHARDC, 'plan', 'm.shard', '--search', '--on', f'h8 nodes = {-(-ranks // of_node)}', '--set', 'train.batch=8',
-               *(['--model', of] if of else []), *sizes, *fix, *options, cwd=WORK, expect=expect)
+    return run(SHARDC, 'plan', 'm.shard', '--search', '--on', f'h8 nodes = {-(-ranks // of_node)}',
+               '--set', 'train.batch=8', *(['--model', of] if of else []), *sizes, *fix, *options, cwd=WORK,
+               expect=expect)
 
 
 def printed_again(model, fixes, found, machine):
@@ -71,7 +72,7 @@ def printed_again(model, fixes, found, machine):
 
 
 def compare(model, fixes, machine=MACHINE, whole=False):
-    """whole: by memory, and the plans that are printed, too."""
+    """whole: also by memory, and the plans that are printed."""
     write(model, machine=machine)
     every = json.loads(search(model, fixes, '--all', '--json')[0])
     rows = [r for r in every['all'] if r['outcome'] != 'refused']
