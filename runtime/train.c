@@ -49,7 +49,7 @@ static void trace_data(const Train *train) {
   const Run *r = train->r;
   double begin, end;
   if (r->device.trace && rt_data_read_at(&r->data, &begin, &end))
-    rt_trace_data(r->device.trace, r->at.step + 1, begin, end, rt_now() - train->began,
+    rt_trace_data(r->device.trace, r->at.step + 1, begin, end, fmax(end - train->began, 0),
                   r->data.batch * r->data.tokens);
 }
 
@@ -407,8 +407,7 @@ static bool resume(Train *train, Fault *f) {
     rt_note("train.seed was %lld in the resumed run and stays so: %lld is not used",
             (long long)r->at.seed, (long long)own.seed);
   rt_keep_rates(r, r->at.given);
-  free(r->at.settings), r->at.settings = NULL;
-  free(r->at.given), r->at.given = NULL;
+  free(r->at.settings), free(r->at.given), r->at.settings = r->at.given = NULL;
   r->at.data = own.data, memcpy(r->at.optimizer, own.optimizer, sizeof own.optimizer);
   if (seed->given && (uint64_t)seed->count != r->at.seed)
     return rt_fault(f, 104, "--seed %lld, but the resumed run has seed %lld",
@@ -439,8 +438,8 @@ static void read_settings(Train *train) {
   train->aside = rt_saves_aside(r);
   train->limit = r->o.at[OPT_max_time].given ? r->started + r->o.at[OPT_max_time].real : INFINITY;
   r->at = (Progress){.seed = (uint64_t)rt_seed(r), .loss = NAN, .valid_loss = NAN};
-  const char *optimizer = rt_setting_of(r->p, "train.optim");
-  snprintf(r->at.optimizer, sizeof r->at.optimizer, "%s", optimizer ? optimizer : "");
+  const char *name = rt_setting_of(r->p, "train.optim");
+  snprintf(r->at.optimizer, sizeof r->at.optimizer, "%s", name ? name : "");
 }
 
 /* Reports data that the run does not use, or uses more often than expected. */
@@ -535,8 +534,10 @@ static bool start(Train *train, Fault *f) {
   r->at.given = r->given, rt_set_rates(r);
   train->from = rt_phase_from(r);
   if (!rt_phase_fits(r, train->from, f)) return false;
-  bool beside = rt_data_beside(&r->data, &r->device, f);
-  if (!rt_comm_all(&r->comm, "read the data", beside, f)) return false;
+  if (!rt_comm_all(&r->comm, "read the data", rt_data_beside(&r->data, &r->device, f), f))
+    return false;
+  if (r->at.step < train->steps && !r->o.at[OPT_overfit_batch].given)
+    rt_data_ahead(&r->data, &r->data.train, r->at.samples, &r->at.seed);
   bool kept = !rt_is_first(r) || rt_run_tokenizer_keep(r, f);
   if (!rt_comm_decide(&r->comm, "the tokenizer", kept, NULL, 0, f)) return false;
   if (!rt_is_first(r)) return true;
@@ -570,8 +571,7 @@ static double peak_of(const Run *r) {
   const char *type = rt_setting_of(r->p, "plan.precision");
   snprintf(key, sizeof key, "machine.node.%s", type);
   const char *peak = rt_setting_of(r->p, key);
-  double all = peak ? strtod(peak, NULL) : 0;
-  return r->p->sm ? all : all / r->comm.launch.local_world;
+  return (peak ? strtod(peak, NULL) : 0) / (r->p->sm ? 1 : r->comm.launch.local_world);
 }
 
 int rt_train(Run *r) {
