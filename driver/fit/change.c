@@ -1,6 +1,7 @@
 /* Changes of a plan (search.h): their lines, their words, and the programs that they make. Must
    not: choose. */
 #include "fit.h"
+#include "ways.h"
 #include "ir/plan/module_settings.h"
 #include "ir/support/num.h"
 #include <stdarg.h>
@@ -111,6 +112,7 @@ static bool is_set(const char *key) {
 
 static void set_line(Module *m, const PlanLine *line) {
   if (!strcmp(line->key, "mesh")) order_mesh(m, line->value);
+  else if (!strcmp(line->key, "way")) way_set(m, line->value);
   else if (!strcmp(line->key, "plan.recompute")) keep_inputs(m, line->value);
   else if (!strncmp(line->key, "plan.offload", 12)) offload_set(m, line);
   else module_set(m, line->key, "%s", line->value);

@@ -1,6 +1,7 @@
 /* The changes of a plan that a search tries (search.h), by generator: the settings that it varies,
    from the least change to the largest. Must not: compile, or judge. */
 #include "fit.h"
+#include "ways.h"
 #include "ir/cost/bucket.h"
 #include "ir/plan/layer_range.h"
 #include "ir/plan/module_settings.h"
@@ -237,6 +238,16 @@ static void list_accumulate(const ChangeSearch *search, Changes *out) {
   ADD("plan.zero.accumulate", "full");
 }
 
+static void list_way(const ChangeSearch *search, Changes *out) {
+  static const char *const ways[] = {"gather", "ring", "exchange"};
+  AttentionWay way;
+  if (!attention_way(search->m, &way)) return;
+  for (size_t i = 0; i < COUNT_OF(ways); i++) {
+    bool legal = strcmp(ways[i], "exchange") != 0 || way.heads;
+    if (legal && strcmp(ways[i], way.now) != 0) ADD("way", "%s", ways[i]);
+  }
+}
+
 TryOrder search_list(const ChangeSearch *search, Generator generator, Changes *out) {
   static const struct {
     TryOrder order;
@@ -257,6 +268,7 @@ TryOrder search_list(const ChangeSearch *search, Generator generator, Changes *o
                         [TRY_ORDER] = {ORDER_ALL, list_order},
                         [TRY_NEAR] = {ORDER_ALL, list_near},
                         [TRY_BUCKET] = {ORDER_ALL, list_bucket},
+                        [TRY_WAY] = {ORDER_ALL, list_way},
                         [TRY_ACCUMULATE] = {ORDER_ALL, list_accumulate}};
   rows[generator].list(search, out);
   return rows[generator].order;

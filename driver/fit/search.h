@@ -19,8 +19,8 @@ typedef struct PlanLine { /* plan.zero, "3" */
 enum { MOST_LINES = 16 };
 /* A key without a line stays as it is in the plan, or as it was chosen (Cli.chosen). Keys are those
    of `--set`, then lines that --set does not give (plan.recompute: one more; plan.offload;
-   made.stage_layers), `mesh`: the order of its axes, dim.NAME: a size, and `written`: the text of a
-   plan that the file does not have. */
+   made.stage_layers), `mesh`: the order of its axes, `way` (ways.h), dim.NAME: a size, and
+   `written`: the text of a plan that the file does not have. */
 typedef struct Change {
   uint32_t n;
   PlanLine line[MOST_LINES];
@@ -133,6 +133,7 @@ typedef enum Generator {
   TRY_ORDER,      /* of the mesh's axes that cut Batch */
   TRY_NEAR,       /* the nearest micro-batches */
   TRY_BUCKET,     /* a smaller and a larger bucket */
+  TRY_WAY,        /* the other ways by which attention gets keys */
   TRY_ACCUMULATE, /* both forms of gradients between micro-batches */
   GENERATORS
 } Generator;

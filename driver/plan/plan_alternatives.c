@@ -1,6 +1,8 @@
-/* The cost of other values of `accumulate`, `micro` and `bucket`: the bytes of a rank, and what it
+/* The cost of other values of `accumulate`, `micro` and `bucket`, and of other ways by which
+   attention gets keys (driver/fit/ways.h): the bytes of a rank, and what it
    sends in a step or the bound and the forecast of the step, each from the program compiled with
    that value. A value that cannot be compiled has no row. Must not: choose one. */
+#include "driver/fit/ways.h"
 #include "ir/loop.h"
 #include "ir/plan/module_settings.h"
 #include "ir/shape/placement.h"
@@ -79,12 +81,38 @@ static Alternatives try_sizes(const Cli *o, const Planned *planned, Generator ge
   return all;
 }
 
+static int by_time(const void *a, const void *b) {
+  const Alternative *x = a, *y = b;
+  double s = x->cost.forecast.seconds, t = y->cost.forecast.seconds;
+  if (s <= 0 || t <= 0) s = x->cost.seconds, t = y->cost.seconds;
+  return s < t ? -1 : s > t ? 1 : strcmp(x->value, y->value);
+}
+
+/* The fastest first. */
+static void try_ways(const Cli *o, Planned *planned) {
+  AttentionWay way;
+  ChangeSearch search = search_new(o, planned->m, BY_SECONDS);
+  if (!attention_way(planned->m, &way)) return;
+  search.forecasts = true;
+  search_run(&search, 1u << TRY_WAY);
+  Alternative own = own_size(planned, 0);
+  own.value = way.now;
+  vec_push(o->c->arena, planned->ways, own);
+  for (uint32_t i = 0; i < search.tried.n; i++)
+    if (search.tried.at[i].made)
+      vec_push(o->c->arena, planned->ways,
+               ((Alternative){change_value(&search.tried.at[i].change, "way"), false,
+                              search.tried.at[i].cost}));
+  qsort(planned->ways.at, planned->ways.n, sizeof *planned->ways.at, by_time);
+}
+
 /* Sizes for plans over several ranks whose machine gives its rates. */
 void plan_alternative_tries(const Cli *o, Planned *planned) {
   try_accumulate(o, planned);
   if (planned->step.time.total <= 0 || mesh_ranks(planned->m) < 2 ||
       file_kind(o->c, o->operands.at[0]) != FILE_SHARD)
     return;
+  try_ways(o, planned);
   planned->micro = try_sizes(o, planned, TRY_NEAR, "plan.micro", rank_micro(planned->m));
   planned->bucket =
       try_sizes(o, planned, TRY_BUCKET, "plan.zero.bucket", plan_zero_bucket(planned->m));
@@ -106,7 +134,28 @@ static void say_size(Sheet *sheet, const Planned *planned, const Alternative *on
               setting, value, taken, total, seconds);
 }
 
+static void say_ways(Sheet *sheet, const Planned *planned) {
+  if (planned->ways.n < 2) return;
+  sheet_heads(sheet, EVERYWHERE,
+              planned->forecast.known
+                  ? "keys of attention by                 total     at least    forecast"
+                  : "keys of attention by                 total     at least");
+  for (uint32_t i = 0; i < planned->ways.n; i++) {
+    const Alternative *one = &planned->ways.at[i];
+    Figure way = as_text(one->value), taken = as_flag(one->taken, "(taken)", ""),
+           total = as_bytes((double)(one->cost.need.total + planned->machine.reserve)),
+           seconds = as_seconds(one->cost.seconds);
+    if (planned->forecast.known)
+      sheet_say(sheet, "[ways]  {way:-20} {taken:-7} {total:12} {seconds:12} {forecast:11}\n", way,
+                taken, total, seconds, as_seconds(one->cost.forecast.seconds));
+    else
+      sheet_say(sheet, "[ways]  {way:-20} {taken:-7} {total:12} {seconds:12}\n", way, taken, total,
+                seconds);
+  }
+}
+
 void topic_alternatives(Sheet *sheet, const Planned *planned) {
+  say_ways(sheet, planned);
   if (planned->micro.n + planned->bucket.n)
     sheet_heads(sheet, EVERYWHERE,
                 planned->forecast.known

@@ -97,9 +97,9 @@ typedef struct Planned {
   Phase phase;                       /* of those; PHASE_none: there are none */
   double from, steps;                /* from 0: the run finds out */
   bool fits;
-  Alternatives accumulate, micro, bucket; /* plan_alternatives.c */
-  Timeline timeline;                      /* only if a picture is wanted */
-  const Measured *measured;               /* NULL: nothing was */
+  Alternatives accumulate, micro, bucket, ways; /* plan_alternatives.c */
+  Timeline timeline;                            /* only if a picture is wanted */
+  const Measured *measured;                     /* NULL: nothing was */
 } Planned;
 
 typedef struct PlanPart {

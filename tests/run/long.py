@@ -164,6 +164,23 @@ def losses(folder):
         check(len(got) == 20 and far < 1e-6, f'{way}: {far} from one rank, {len(got)} steps')
 
 
+def ways(folder):
+    """`plan` compares the ways of its line, with the same figures whichever the plan has."""
+    row = {'data': 1, 'zero': 0, 'rest': '', 'recompute': 'all', 'micro': 8, 'optim': 'adamw lr = 1e-2', 'clip': '',
+           'mask': 'causal', 'more': '', 'weights': 'fused', 'precision': 'f32'}
+    machine = 'machine a { node gpus = 4 arch = sm_80 memory = 80GB bf16 = 312TFLOPS f32 = 19TFLOPS hbm = 2000GB/s\n' \
+              '  link intra = 300GB/s inter = 25GB/s }\n'
+    said = {}
+    for way, name in (('balanced', 'gather'), ('balanced ring', 'ring'), ('exchange of four', 'exchange')):
+        model = text({**row, 'way': way}).replace('plan p for M {', machine + 'plan p for M {\n  on a')
+        open(f'{folder}/m.shard', 'w').write(model.replace('Seq = 16', 'Seq = 1024'))
+        out, _ = run(SHARDC, 'plan', 'm.shard', '--plan', 'p', '--json', cwd=folder)
+        said[name] = json.loads(out)['ways']
+        check([w['way'] for w in said[name] if w['taken']] == [name], f'{name}: {said[name]}')
+        for one in said[name]: del one['taken']
+    check(len(said['gather']) == 3 and said['gather'] == said['ring'] == said['exchange'], said)
+
+
 def many_pieces(folder):
     """Blocks that list whole rows follow one another: a rank gets every fourth, in as many pieces as that takes."""
     row = {'way': 'balanced', 'weights': 'separate', 'zero': 3, 'data': 1, 'rest': '', 'recompute': 'input', 'micro': 8,
@@ -204,6 +221,7 @@ def main():
         ring_bytes(folder)
         documents(folder)
         losses(folder)
+        ways(folder)
         many_pieces(folder)
         even(folder)
         for row in rows:

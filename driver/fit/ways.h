@@ -1,0 +1,14 @@
+/* How attention over split positions gets its keys: see ways.c. */
+#ifndef SHARDC_WAYS_H
+#define SHARDC_WAYS_H
+#include "ir/ir.h"
+
+typedef struct AttentionWay {
+  uint32_t rule;             /* the plan's line */
+  Str axis, sequence, heads; /* heads NULL: it has none */
+  const char *now;           /* gather, ring, exchange */
+} AttentionWay;
+
+bool attention_way(const Module *m, AttentionWay *way); /* false: no line splits its positions */
+void way_set(Module *m, const char *value);
+#endif
