@@ -1,6 +1,6 @@
 /* Mesh axes that several `place` lines of a plan name (E0606). Two lines may share an axis if one
-   of them keeps parameters whole (`balanced`, `activations`) and the other does not: the ranks that
-   split positions then split the experts' weights as well. A value answers to the first of the
+   of them is about positions (`balanced`, `activations`, `ring`) and the other is not: the ranks
+   that split positions then split the experts' weights as well. A value answers to the first of the
    lines whose dims it has (ir/shape/placement_rules.c). `else` serves the values that no line
    names, so one line alone has it. Other dims of an axis belong in one line, where `else` orders
    them. Must not: check sizes. */
@@ -12,7 +12,9 @@ bool plan_line_has_axis(const PlaceLine *line, const PlanAxis *axis) {
   return false;
 }
 
-static bool keeps_params(const PlaceLine *line) { return line->balanced || line->activations; }
+static bool of_positions(const PlaceLine *line) {
+  return line->balanced || line->activations || line->ring;
+}
 
 static const Placed *otherwise_of(const PlaceLine *line) {
   for (uint32_t i = 0; i < line->dims.n; i++)
@@ -38,10 +40,10 @@ static Report *twice(PlanCheck *check, const PlaceLine *line, const PlaceLine *f
 static bool refused(PlanCheck *check, const PlaceLine *line, const PlaceLine *first,
                     const PlanAxis *axis) {
   const Placed *both = same_dim(line, first);
-  if (keeps_params(line) && keeps_params(first))
+  if (of_positions(line) && of_positions(first))
     diag_help(twice(check, line, first, axis),
-              "only one of two lines over an axis may keep parameters whole");
-  else if (!keeps_params(line) && !keeps_params(first))
+              "only one of two lines over an axis may have `balanced`, `activations` or `ring`");
+  else if (!of_positions(line) && !of_positions(first))
     diag_help(twice(check, line, first, axis),
               "one line has all dims of an axis: `place DIM, DIM -> %s`, or `place DIM -> %s else "
               "DIM` where values have both",

@@ -66,7 +66,7 @@ GATES = {'softmax': 'p = softmax[Route](s)\n  g = p',
          'sigmoid': 'p = sigmoid(s)\n  c = p * float(top[Route](p, k = {k}))\n  g = 2 * c / sum[Route](c)'}
 PRODUCT = ['dot[Mlp](gelu(dot[Embed](x[Seq = at], w_in)), w_out) * gate',
            'dot[Mlp](gelu(dot[Embed](x[Seq = at], w_in)) * gate, w_out)']
-CHOICES = {'fold': ['', '', 'Seq balanced', 'Heads activations'], 'own': [0, 1],
+CHOICES = {'fold': ['', '', 'Seq balanced', 'Seq ring', 'Heads activations'], 'own': [0, 1],
            'ep': [2, 4], 'slot': ['Seq', 'Seq / 3', 'Seq / 6'], 'k': [1, 2, 4], 'gates': list(GATES),
            'product': [0, 1], 'tensor': [1, 2], 'pipe': [1, 2], 'data': [1, 2], 'zero': [0, 1, 2, 3],
            'micro': [1, 2, 4], 'keep': ['', 'input', 'none'], 'schedule': ['one_f_one_b', 'gpipe', 'zero_bubble'],
