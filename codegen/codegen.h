@@ -32,6 +32,8 @@ typedef struct Target {
 } Target;
 
 const Target *target_find(const char *name); /* "native": what this machine can do; NULL: unknown */
+/* For a GPU newer than all rows, such as sm_100a: that whose programs run on it. NULL: others. */
+const Target *target_for_newer(const char *name);
 /* Whether this process may run its kernels. Asks the system for registers that it hands out on
    request only. */
 bool target_runs_here(const Target *t);

@@ -1,6 +1,7 @@
 /* All targets as one list, the families of machines one after the other, and the facts of the
    chosen one, which passes read. Facts of machines are in the file of their family. */
 #include "target.h"
+#include <stdio.h>
 #include <string.h>
 
 static const struct {
@@ -30,6 +31,14 @@ const Target *target_find(const char *name) {
   for (int i = 0; (target = target_at(i)); i++)
     if (!strcmp(name, target->name)) return target;
   return NULL;
+}
+
+const Target *target_for_newer(const char *name) {
+  const Target *newest = NULL, *target;
+  for (int i = 0; (target = target_at(i)); i++)
+    if (target->facts.sm && !target->facts.wgmma) newest = target;
+  int sm;
+  return newest && sscanf(name, "sm_%d", &sm) == 1 && sm > newest->facts.sm ? newest : NULL;
 }
 
 const Target *target_first(DeviceKind device) {

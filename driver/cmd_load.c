@@ -156,6 +156,11 @@ static Exit know_targets(const Cli *o) {
   const char *all = "native", *list = o->value[OPT_TARGET];
   while (list && *list) {
     const char *name = arena_strndup(arena, list, strcspn(list, ","));
+    const Target *older = target_find(name) ? NULL : target_for_newer(name);
+    if (older)
+      return cli_usage("no target `%s`: its instructions for products are not used; programs for "
+                       "`%s` run on it, by the driver's assembler",
+                       name, older->name);
     if (!target_find(name)) {
       for (int i = 0; target_name(i); i++) all = arena_printf(arena, "%s, %s", all, target_name(i));
       return cli_usage("no target `%s`; targets: %s", name, all);

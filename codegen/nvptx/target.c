@@ -16,10 +16,11 @@
 #include "codegen/target.h"
 
 enum { SHARED = 99 << 10, SHARED_A100 = 163 << 10, SHARED_H100 = 227 << 10 };
+enum { MMA, WGMMA }; /* instructions of products; wgmma is sm_90a's alone, no newer GPU's */
 #define GIB ((int64_t)1 << 30)
 
 /* clang-format off */
-#define GPU(number, letter, ptx, memory, least, most, all, count)                                  \
+#define GPU(number, letter, math, ptx, memory, least, most, all, count)                            \
   {                                                                                                \
     .name = "sm_" #number letter, .code = &nvptx_code, .triple = "nvptx64-nvidia-cuda",            \
     .cpu = "sm_" #number letter, .tune = "", .features = ptx,                                      \
@@ -32,7 +33,7 @@ enum { SHARED = 99 << 10, SHARED_A100 = 163 << 10, SHARED_H100 = 227 << 10 };
               .narrow_from = 512,                                                                  \
               .listed = 1 << 19,                                                                   \
               .sm = number,                                                                        \
-              .wgmma = sizeof letter > 1,                                                         \
+              .wgmma = (math) == WGMMA,                                                            \
               .shared = (least),                                                                   \
               .shared_most = (most),                                                               \
               .shared_per_multiprocessor = (int64_t)(all) << 10,                                   \
@@ -41,11 +42,12 @@ enum { SHARED = 99 << 10, SHARED_A100 = 163 << 10, SHARED_H100 = 227 << 10 };
   }
 /* clang-format on */
 
-static const Target rows[] = {GPU(80, "", "+ptx70", 40, SHARED, SHARED_A100, 164, 108),
-                              GPU(86, "", "+ptx71", 24, SHARED, SHARED, 100, 82),
-                              GPU(89, "", "+ptx78", 24, SHARED, SHARED, 100, 128),
-                              GPU(90, "", "+ptx78", 80, SHARED, SHARED_H100, 228, 132),
-                              GPU(90, "a", "+ptx80", 80, SHARED_H100, SHARED_H100, 228, 132)};
+static const Target rows[] = {
+    GPU(80, "", MMA, "+ptx70", 40, SHARED, SHARED_A100, 164, 108),
+    GPU(86, "", MMA, "+ptx71", 24, SHARED, SHARED, 100, 82),
+    GPU(89, "", MMA, "+ptx78", 24, SHARED, SHARED, 100, 128),
+    GPU(90, "", MMA, "+ptx78", 80, SHARED, SHARED_H100, 228, 132),
+    GPU(90, "a", WGMMA, "+ptx80", 80, SHARED_H100, SHARED_H100, 228, 132)};
 
 const Target *nvptx_target(int i) {
   return i < (int)(sizeof rows / sizeof *rows) ? &rows[i] : NULL;

@@ -14,7 +14,7 @@ if not shutil.which('ptxas'):
     sys.exit(77)
 RUNS = [('mlp', 'f32', 'sm_80'), ('tiny', 'bf16', 'sm_80'), ('mlp', 'bf16', 'sm_90'), ('mnist', 'f32', 'sm_89'),
         ('mnist', 'bf16', 'sm_86'),
-        ('mlp', 'f16', 'sm_80')]
+        ('mlp', 'f16', 'sm_80'), ('mlp', 'bf16', 'sm_90a --quick')]
 # Heads of 16 to 256, odd ones too; widths of 32 to 8192; 1 to 32768 places; odd vocabularies.
 SIZES = {
     'tiny': [()], 'mlp': [()], 'mnist': [()], 'ops': [()], 'vit': [()], 'tiny_llama': [()], 'llama': [()],
@@ -40,12 +40,12 @@ wrong = 0
 def words(example, precision, target, sizes=()):
     """The command line up to its output."""
     own = [x for s in sizes for x in (('--set', s) if '.' in s else ('-D', s))]
-    return [SHARDC, 'compile', f'{EXAMPLES}/{example}.shard', '--target', target, '--set',
+    return [SHARDC, 'compile', f'{EXAMPLES}/{example}.shard', '--target', *target.split(), '--set',
             f'plan.precision={precision}', *own]
 
 
 def compile_one(example, precision, target, folder):
-    kept = f'{folder}/{example}.{precision}.{target}'
+    kept = f'{folder}/{example}.{precision}.{target.split()[-1]}'
     r = subprocess.run([*words(example, precision, target), '-o', f'{folder}/model', '--keep', kept],
                        capture_output=True, text=True)
     names = os.listdir(kept) if os.path.isdir(kept) else []
