@@ -160,8 +160,10 @@ static bool check_drop(Eval *e, const AttentionParts *parts) {
   const Val *drop = &parts->drop;
   if (!written(drop)) return true;
   if (drop->kind != VAL_NUMBER) {
-    eval_error(e, "E0402", parts->expr[8]->span, "`drop` is a number, not %s",
-               kind_text(e->ctx, drop));
+    Report *r = eval_error(e, "E0402", parts->expr[8]->span, "`drop` is a number, not %s",
+                           kind_text(e->ctx, drop));
+    if (drop->rounds)
+      diag_label(r, "differs by layer; `attention` takes one number for all layers");
     return false;
   }
   if (!number_in(e, drop, parts->expr[8], drop->number >= 0 && drop->number < 1,
