@@ -96,8 +96,22 @@ static double *content(const Module *before, const Module *m, const Global *g) {
   return data;
 }
 
-/* `flat`: parameters and states are one number throughout, since ranks do not set members. */
-static Machine machine_of(const Module *before, Module *m, bool flat) {
+static void run_entry(Machine *k, const char *path, const char *entry) {
+  bool placed = !strcmp(k->m->after, "memory");
+  bool good = k->many  ? (placed ? ranks_run_placed : ranks_run)(k->many, entry)
+              : placed ? interp_run_placed(k->one, entry)
+                       : interp_run(k->one, entry);
+  if (!good) fail_msg("%s: %s", path, k->many ? ranks_error(k->many) : interp_error(k->one));
+}
+
+static bool has_entry(const Module *m, const char *name) {
+  const Fn *f = module_fn(m, intern(m->ctx->names, name));
+  return f && f->kind == FN_ENTRY;
+}
+
+/* `flat`: parameters and states are one number throughout, since ranks do not set members.
+   Copies of parameters that a pass adds follow from them. */
+static Machine machine_of(const Module *before, Module *m, bool flat, const char *path) {
   Machine k = {m, NULL, NULL};
   if (is_local(m)) k.many = ranks_new(m, m->arena), ranks_set_round(k.many, false);
   else k.one = interp_filled(m, true);
@@ -110,15 +124,8 @@ static Machine machine_of(const Module *before, Module *m, bool flat) {
     else if (constant) ranks_set_all(k.many, g->name, 0.5);
     else ranks_set(k.many, g->name, content(before, m, g));
   }
+  if (has_entry(m, "refresh") && !has_entry(before, "refresh")) run_entry(&k, path, "refresh");
   return k;
-}
-
-static void run_entry(Machine *k, const char *path, const char *entry) {
-  bool placed = !strcmp(k->m->after, "memory");
-  bool good = k->many  ? (placed ? ranks_run_placed : ranks_run)(k->many, entry)
-              : placed ? interp_run_placed(k->one, entry)
-                       : interp_run(k->one, entry);
-  if (!good) fail_msg("%s: %s", path, k->many ? ranks_error(k->many) : interp_error(k->one));
 }
 
 static const Tensor *held(Machine *k, const char *path, const char *name) {
@@ -155,7 +162,7 @@ static int compare_parts(Machine *a, Machine *b, const char *path, const char *n
 static int compare_entry(Module *before, Module *after, const char *path, const Fn *f) {
   int n = 0;
   bool flat = has_members(after);
-  Machine a = machine_of(before, before, flat), b = machine_of(before, after, flat);
+  Machine a = machine_of(before, before, flat, path), b = machine_of(before, after, flat, path);
   run_entry(&a, path, f->name), run_entry(&b, path, f->name);
   for (OpId i = 0; i < f->ops.n; i++) {
     const Op *o = &f->ops.at[i];
