@@ -85,8 +85,9 @@ RULES = ['optim sgd lr = 1', 'optim sgd lr = 1\n  on_nan off', 'optim sgd lr = 1
 
 
 class Program:
-    def __init__(s, seed, across=False):
-        """across: with means over Batch, which no micro-batch has by itself."""
+    def __init__(s, seed, across=False, whole=False):
+        """across: with means over Batch, which no micro-batch has by itself; whole: balances of the whole batch, whose
+        terms are those of each micro-batch."""
         s.seed = seed
         s.r, s.lines, s.params, s.subs, s.layers, s.n = random.Random(seed), [], [], [], [], 0
         # parameters by their dims; subs that may be called again, with what they do to dims
@@ -94,7 +95,7 @@ class Program:
         s.rule = RULES[seed % len(RULES)]
         s.like = s.r.random() < .75   # K is like B
         s.deep = None                 # the result of a stack
-        s.across = across and s.r.random() < .2
+        s.across, s.whole = across and s.r.random() < .2, whole
         s.values = [('x', ['Batch', 'B', 'C']), ('y', ['Batch', 'C'])]
 
     def add(s, expr, dims):
@@ -372,7 +373,8 @@ class Program:
         if random.Random(f'rules {s.seed}').random() < .6: by, rule = ', by = p', RULE.format(k=k)
         mark = own.choice(['', ' @frozen', ' @f32', ''])
         balance = f'mean[Batch](load_balance[G; B](g, k = {k}))'
-        if random.Random(f'balance {s.seed}').random() < .5: balance = f'load_balance[G; Batch, B](g, k = {k})'
+        if s.whole and random.Random(f'balance {s.seed}').random() < .5:
+            balance = f'load_balance[G; Batch, B](g, k = {k})'
         s.layers.append(ROUTED.format(n=len(s.layers), gates=gates, weights=weights, k=k, by=by, mark=mark, rule=rule,
                                       balance=balance))
         s.subs.append(f'stack {name} [{own.choice(["N2", "N3"])}] of L{len(s.layers) - 1}')

@@ -19,7 +19,7 @@ def plans_of(n, r, text):
 
 def text_of(n):
     r = random.Random(n * 104729 + 7)
-    text = plans.trained(r, Program(n, across=True).text().replace('batch 4', f'batch {plans.BATCH}'))
+    text = plans.trained(r, Program(n, across=True, whole=True).text().replace('batch 4', f'batch {plans.BATCH}'))
     return text + plans.MACHINES + ''.join(f'plan {name} for M {{\n' + ''.join(f'  {l}\n' for l in lines) + '}\n'
                                            for name, lines in plans_of(n, r, text).items())
 
