@@ -13,6 +13,7 @@ SHARDC, EXAMPLES, FULL = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[
 CPU = None                                # no machine: the one that compiles
 PLANS = {
     'dit': {'shards': CPU},
+    'distill': {'node': 'sm_80'},
     'dpo': {'node': 'sm_90'},
     'gpt1t': {'p3d': 'sm_80'},
     'int8': {'f32': CPU, 'gradients': CPU, 'four': CPU},
