@@ -211,11 +211,17 @@ static UseReader *readers(Module *m, const Fn *f) {
   return r;
 }
 
+/* exp(s - lse) of scores with a bias: the logarithm is subtracted last. Another order would take
+   the exponential of numbers that cancel, and exact arithmetic (ir/interp/field.h) knows the law of
+   this one alone. */
+static bool is_exponent(const UseReader *x) { return x->n == 1 && x->op && x->op->code == OP_exp; }
+
 static void find_inner(const Fn *f, Uses *uses, const UseReader *r) {
   EACH_OP (f, o) {
     if (!sum_like(f, o) || uses->free[o->out] || uses->root[o->out]) continue;
     const UseReader *x = &r[o->out];
     uses->inner[o->out] = x->n == 1 && x->op && sum_like(f, x->op) && !uses->free[x->op->out] &&
+                          !is_exponent(&r[x->op->out]) &&
                           type_same_dims(value_type(f, o->out), value_type(f, x->op->out));
   }
 }
