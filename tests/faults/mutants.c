@@ -39,10 +39,12 @@ static bool same_type(const Fn *f, ValueId a, ValueId b) {
 }
 
 /* The maximum that log-sum-exp subtracts has no gradient in total; the loss and the norm, whose
-   absolute values the guard of a step asks for, are never negative. */
+   absolute values the guard of a step asks for, are never negative; `wide` keeps what is f32. */
 static ValueId undressed(const Fn *f, ValueId v) {
   const Op *o = value_def(f, v);
-  return o && (o->code == OP_stop || o->code == OP_abs) ? o->in[0] : v;
+  if (!o || !o->nin) return v;
+  bool kept = o->code == OP_wide && f->values.at[v].type.elem == f->values.at[o->in[0]].type.elem;
+  return o->code == OP_stop || o->code == OP_abs || kept ? o->in[0] : v;
 }
 
 /* Are both the same, computed in the same way, though perhaps with axes in another order? */
