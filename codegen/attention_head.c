@@ -8,9 +8,12 @@
    mask. A number without dims (the position of a continued text, the first position of a rank) is
    its own interval, and so is a table of bits at one row and column. Whole numbers in memory, such
    as the numbers of documents, have the bounds that a loop over the block's queries or keys finds,
-   where the target reads them at little cost (`reads`): so blocks of two documents are skipped.
+   where the target reads them at little cost (`reads`): so blocks of two documents are skipped. On
+   GPUs the lanes of a warp share that loop (`readers`), and the CTA's own rows are read once,
+   before the walk over columns (`side`).
    Values without bounds (other operands with dims, gathers) count as unknown: some, not all. */
 #include "attention_head.h"
+#include <string.h>
 
 static const double LOG2_E = 1.4426950408889634;
 
@@ -211,6 +214,17 @@ static Bounds of_constant(const AttentionHead *head, const Op *op, ValueId v) {
   return range(emit_i64(e, (int64_t)x), emit_i64(e, (int64_t)x));
 }
 
+/* Joins the bounds that each thread found in its turns of a loop. */
+static Bounds joined(Emit *e, const AttentionReaders *readers, const Loop *loop) {
+  LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context), i64 = LLVMInt64TypeInContext(e->context);
+  LLVMValueRef x[2];
+  for (int most = 0; most < 2; most++) {
+    x[most] = LLVMBuildTrunc(e->builder, loop->phi[most], i32, "");
+    x[most] = LLVMBuildSExt(e->builder, readers->join(e, x[most], most), i64, "");
+  }
+  return range(x[0], x[1]);
+}
+
 /* The least and the largest of an argument along the one dim that has a range. */
 static Bounds of_argument(const AttentionHead *head, ValueId v, const Spans *spans) {
   Emit *e = head->e;
@@ -225,17 +239,21 @@ static Bounds of_argument(const AttentionHead *head, ValueId v, const Spans *spa
     else walked = at, along = t->axis[i].dim;
   }
   if (!along || !head->reads || elem_class(t->elem) != CLASS_INT) return unknown(e);
+  const AttentionReaders *readers = head->readers;
+  if (readers && t->elem == ELEM_i64) return unknown(e); /* joined as i32 */
   LLVMTypeRef i64 = LLVMInt64TypeInContext(e->context);
   LLVMValueRef last = emit_min_i64(e, walked.hi, emit_i64(e, type_size(t, along) - 1)),
-               start[] = {emit_i64(e, INT64_MAX), emit_i64(e, INT64_MIN)};
-  Loop loop = emit_loop(e, walked.lo, plus(e, last, emit_i64(e, 1)), 1, 2, start);
+               start[] = {emit_i64(e, readers ? INT32_MAX : INT64_MAX),
+                          emit_i64(e, readers ? INT32_MIN : INT64_MIN)};
+  Loop loop = emit_loop(e, readers ? plus(e, walked.lo, readers->number) : walked.lo,
+                        plus(e, last, emit_i64(e, 1)), readers ? readers->count : 1, 2, start);
   point_set(&p, (Index){.dim = along, .at = loop.i});
   expr_reset(e);
   LLVMValueRef x = LLVMBuildSExt(e->builder, expr_load(e, v, &p), i64, "");
   loop.next[0] = least(e, x, loop.phi[0], LLVMIntSLT);
   loop.next[1] = least(e, x, loop.phi[1], LLVMIntSGT);
   emit_loop_end(e, &loop);
-  return range(loop.phi[0], loop.phi[1]);
+  return readers ? joined(e, readers, &loop) : range(loop.phi[0], loop.phi[1]);
 }
 
 /* An argument of the kernel that has no dims. */
@@ -312,6 +330,36 @@ static void add_span(Spans *spans, Str dim, LLVMValueRef lo, LLVMValueRef hi) {
   spans->n++;
 }
 
+static bool ranged(const Spans *spans, const Type *t) {
+  int n = 0;
+  for (int i = 0; i < t->rank; i++)
+    for (int s = 0; s < spans->n; s++) n += spans->at[s].dim == t->axis[i].dim;
+  return n == t->rank;
+}
+
+/* The largest parts of v whose dims all have a range. */
+static void find_side(const AttentionHead *head, ValueId v, const Spans *spans, bool *seen) {
+  const Op *op = value_def(head->e->k, v);
+  if (seen[v]) return;
+  seen[v] = true;
+  if (ranged(spans, value_type(head->e->k, v))) (void)bounds(head, v, spans);
+  else
+    for (uint32_t i = 0; op && i < op->nin; i++) find_side(head, op->in[i], spans, seen);
+}
+
+const Bounds *attention_head_side(const AttentionHead *head, Str dim, LLVMValueRef lo,
+                                  LLVMValueRef hi) {
+  Emit *e = head->e;
+  Spans spans = {.known = ARENA_ARRAY(e->arena, Bounds, e->k->values.n + 1)};
+  Point p = {0};
+  set_flat(e, &p, &head->f->shared, head->shared);
+  for (int i = 0; i < p.n; i++) add_span(&spans, p.index[i].dim, p.index[i].at, p.index[i].at);
+  add_span(&spans, dim, lo, plus(e, hi, emit_i64(e, -1)));
+  bool *seen = ARENA_ARRAY(e->arena, bool, e->k->values.n + 1);
+  if (head->f->mask != NO_VALUE) find_side(head, head->f->mask, &spans, seen);
+  return spans.known;
+}
+
 MaskFacts attention_head_facts(const AttentionHead *head, LLVMValueRef q0, LLVMValueRef q1,
                                LLVMValueRef k0, LLVMValueRef k1) {
   Emit *e = head->e;
@@ -319,6 +367,7 @@ MaskFacts attention_head_facts(const AttentionHead *head, LLVMValueRef q0, LLVMV
   LLVMValueRef minus = emit_i64(e, -1);
   Point p = attention_head_point(head);
   Spans spans = {.known = ARENA_ARRAY(e->arena, Bounds, e->k->values.n + 1)};
+  if (head->side) memcpy(spans.known, head->side, (e->k->values.n + 1) * sizeof *spans.known);
   for (int i = 0; i < p.n; i++) add_span(&spans, p.index[i].dim, p.index[i].at, p.index[i].at);
   add_span(&spans, head->f->query, q0, plus(e, q1, minus));
   add_span(&spans, head->f->key, k0, plus(e, k1, minus));

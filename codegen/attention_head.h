@@ -5,11 +5,20 @@
 #include "emit.h"
 #include "ir/kernel/attention_shape.h"
 
+/* Threads that read together: each finds the same in the end. */
+typedef struct AttentionReaders {
+  int64_t count;
+  LLVMValueRef number;                                      /* i64: of this thread */
+  LLVMValueRef (*join)(Emit *e, LLVMValueRef x, bool most); /* i32: the least or largest of all */
+} AttentionReaders;
+
 typedef struct AttentionHead {
   Emit *e;
   const Flash *f;
   LLVMValueRef shared, group; /* flat indexes of the head */
   bool reads;                 /* bounds of whole numbers in memory are read: see attention_head.c */
+  const AttentionReaders *readers; /* who reads; NULL: one thread */
+  const struct Bounds *side;       /* what attention_head_side found; NULL: nothing */
 } AttentionHead;
 
 Point attention_head_point(const AttentionHead *head); /* its indexes */
@@ -17,6 +26,10 @@ Point attention_head_point(const AttentionHead *head); /* its indexes */
 typedef struct MaskFacts {
   LLVMValueRef some, all; /* i1: a key may be admitted; all are, surely */
 } MaskFacts;
+/* Bounds that the shared dims and lo .. hi - 1 of `dim` decide, whatever the other dim's range: so
+   that a loop over that dim does not read this side again. */
+const struct Bounds *attention_head_side(const AttentionHead *head, Str dim, LLVMValueRef lo,
+                                         LLVMValueRef hi);
 /* for queries q0 .. q1 - 1 and keys k0 .. k1 - 1 */
 MaskFacts attention_head_facts(const AttentionHead *head, LLVMValueRef q0, LLVMValueRef q1,
                                LLVMValueRef k0, LLVMValueRef k1);

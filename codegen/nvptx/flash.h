@@ -53,9 +53,11 @@ void flash_list_run(FlashGpu *flash, LLVMValueRef number, LLVMValueRef word[2]);
 
 /* ---- the walk (flash_walk.c) ---- */
 /* Walks over the blocks of columns that the mask admits, two stages in turn; `work` gets the first
-   column, the stage's offset, whether all scores are admitted. */
+   column, the stage's offset, whether all scores are admitted. It is not called for a block of
+   which the numbers in memory that the mask compares (documents) admit no score. */
 typedef struct FlashBlock {
   LLVMValueRef c0, stage, all; /* i32, i32, i1 */
+  LLVMValueRef some, sure;     /* i1: a score may be admitted (NULL: it may); `parts` admit all */
   LLVMValueRef head;           /* i32: of the queries */
   int parts; /* of the mask, that are asked where all are admitted: lists know positions alone */
   const ValueId *part;

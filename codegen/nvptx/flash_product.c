@@ -167,7 +167,8 @@ void flash_apply(FlashGpu *flash, const Registers *out, const Registers *p, int 
 static LLVMValueRef parts_admit(FlashGpu *flash_gpu, const ValueId *part, int parts, const Point *p,
                                 LLVMValueRef key) {
   Flash flash = flash_gpu->f;
-  AttentionHead head = {flash_gpu->e, &flash, flash_gpu->shared, flash_gpu->group, false};
+  AttentionHead head = flash_head(flash_gpu);
+  head.f = &flash;
   if (!part) return attention_head_admits(&head, p, key, 1);
   LLVMValueRef yes = LLVMConstInt(LLVMInt1TypeInContext(flash_gpu->e->context), 1, 0);
   for (int i = 0; i < parts; i++) {
@@ -274,6 +275,8 @@ void flash_mask(FlashGpu *flash, const Registers *scores, const Registers *slope
     if (slopes) warp_set(w, slopes, i, score.slope);
   }
   add_bias(flash, scores, block);
-  if (block->parts) apply_mask(flash, scores, block, block->all, block->part, block->parts);
+  LLVMValueRef asked =
+      LLVMBuildAnd(emit->builder, block->all, LLVMBuildNot(emit->builder, block->sure, ""), "");
+  if (block->parts) apply_mask(flash, scores, block, asked, block->part, block->parts);
   apply_mask(flash, scores, block, LLVMBuildNot(emit->builder, block->all, ""), NULL, 0);
 }

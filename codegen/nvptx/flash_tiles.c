@@ -12,7 +12,10 @@ FlashGpu flash_new(Emit *emit) {
 }
 
 AttentionHead flash_head(const FlashGpu *flash_gpu) {
-  return (AttentionHead){flash_gpu->e, &flash_gpu->f, flash_gpu->shared, flash_gpu->group, false};
+  return (AttentionHead){.e = flash_gpu->e,
+                         .f = &flash_gpu->f,
+                         .shared = flash_gpu->shared,
+                         .group = flash_gpu->group};
 }
 
 Point flash_point(const FlashGpu *flash_gpu) {

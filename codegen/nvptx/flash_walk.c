@@ -4,14 +4,25 @@
    A unit is a tile of columns of one head of queries. The next units are those of the CTA's list,
    run by run, if it has one (flash_list.c); otherwise those for which the mask over intervals
    admits a score. Only two numbers of a list are kept while a tile is computed; the words of its
-   run are read again while the tile's copies are waited for. */
+   run are read again while the tile's copies are waited for.
+
+   Numbers in memory that the mask compares, such as those of documents, choose no unit: all tiles
+   are copied. When a tile's turn comes, each warp reads these numbers of its columns (those of the
+   rows once, before the walk) while the next tile's copies are under way, and joins their least
+   and largest over its lanes: all warps find the same. Where the intervals admit nothing, the CTA
+   leaves out the tile's products; where they admit all, the mask is not evaluated. The copies in
+   flight and their barriers are the same either way. */
 #include "flash.h"
+#include "ir/mask/mask_range.h"
 #include "ir/support/num.h"
 
 typedef struct TileWalk {
   FlashGpu *x;
   int64_t blocks, units; /* of columns; times the heads of a group where rows are keys */
   Registers unit, run;   /* of lists: -1, no unit is left; the number of its run */
+  bool reads;            /* the mask compares numbers in memory */
+  AttentionReaders lanes;
+  const struct Bounds *side; /* of the rows */
 } TileWalk;
 
 typedef struct Unit {
@@ -34,23 +45,45 @@ static void enter_unit(TileWalk *walk, LLVMValueRef unit) { /* its head */
     flash->group = warp_wide(&flash->w, warp_div(&flash->w, unit, walk->blocks));
 }
 
-/* ---- what is next, by intervals ---- */
+/* Wide; no further than the last row. */
+static LLVMValueRef end_of_rows(FlashGpu *flash) {
+  Warp *w = &flash->w;
+  LLVMValueRef end = warp_plus(w, flash->row0, flash->g.tile[FLASH_GPU_ROWS]);
+  return warp_wide(w, warp_min(w, end, warp_i32(w, flash->rows)));
+}
 
-static MaskFacts facts_of(TileWalk *walk, LLVMValueRef unit) {
+/* Facts of a mask over a unit; `reads`: numbers in memory are read for them. */
+static MaskFacts facts_of(TileWalk *walk, ValueId mask, LLVMValueRef unit, bool reads) {
   FlashGpu *flash = walk->x;
   Warp *w = &flash->w;
   enter_unit(walk, unit);
-  LLVMValueRef c0 = first_column(walk, unit), row0 = flash->row0;
+  LLVMValueRef c0 = first_column(walk, unit);
   LLVMValueRef c1 =
       warp_min(w, warp_plus(w, c0, flash->g.tile[FLASH_GPU_COLUMNS]), warp_i32(w, flash->columns));
-  LLVMValueRef row1 =
-      warp_min(w, warp_plus(w, row0, flash->g.tile[FLASH_GPU_ROWS]), warp_i32(w, flash->rows));
-  LLVMValueRef at[] = {row0, row1, c0, c1};
-  for (int i = 0; i < 4; i++) at[i] = warp_wide(w, at[i]);
+  LLVMValueRef at[] = {warp_wide(w, flash->row0), end_of_rows(flash), warp_wide(w, c0),
+                       warp_wide(w, c1)};
   int rows = flash->rows_are_keys ? 2 : 0; /* queries come first */
+  Flash asked = flash->f;
+  asked.mask = mask;
   AttentionHead head = flash_head(flash);
+  head.f = &asked, head.reads = reads;
+  if (reads) head.readers = &walk->lanes, head.side = walk->side;
   return attention_head_facts(&head, at[rows], at[rows + 1], at[2 - rows], at[3 - rows]);
 }
+
+static void read_side(TileWalk *walk) {
+  FlashGpu *flash = walk->x;
+  Warp *w = &flash->w;
+  walk->reads = flash->f.mask != NO_VALUE && mask_reads(flash->e->k, flash->f.mask);
+  if (!walk->reads) return;
+  walk->lanes = (AttentionReaders){32, warp_wide(w, w->lane), warp_extreme};
+  AttentionHead head = flash_head(flash);
+  head.reads = true, head.readers = &walk->lanes;
+  walk->side = attention_head_side(&head, flash->rows_are_keys ? flash->f.key : flash->f.query,
+                                   warp_wide(w, flash->row0), end_of_rows(flash));
+}
+
+/* ---- what is next, by intervals ---- */
 
 /* The first unit from `unit` on that has a score to compute, or the number of units. */
 static LLVMValueRef next_by_mask(TileWalk *walk, LLVMValueRef unit) {
@@ -61,7 +94,8 @@ static LLVMValueRef next_by_mask(TileWalk *walk, LLVMValueRef unit) {
   warp_set(w, &at, 0, unit);
   WarpLoop loop = warp_loop(w);
   LLVMValueRef i = warp_get(w, &at, 0);
-  LLVMValueRef none = LLVMBuildNot(emit->builder, facts_of(walk, i).some, "");
+  MaskFacts facts = facts_of(walk, walk->x->f.mask, i, false);
+  LLVMValueRef none = LLVMBuildNot(emit->builder, facts.some, "");
   LLVMValueRef present = warp_less(w, i, warp_i32(w, walk->units));
   warp_loop_while(w, &loop, LLVMBuildAnd(emit->builder, present, none, ""));
   warp_set(w, &at, 0, warp_plus(w, i, 1));
@@ -70,10 +104,9 @@ static LLVMValueRef next_by_mask(TileWalk *walk, LLVMValueRef unit) {
 }
 
 /* Whether all scores of a unit are admitted: none is past the end of the columns. */
-static LLVMValueRef all_by_mask(TileWalk *walk, LLVMValueRef unit) {
+static LLVMValueRef all_by_mask(TileWalk *walk, LLVMValueRef unit, LLVMValueRef all) {
   FlashGpu *flash = walk->x;
   Warp *w = &flash->w;
-  LLVMValueRef all = facts_of(walk, unit).all;
   if (flash->rows_are_keys || flash->columns % flash->g.tile[FLASH_GPU_COLUMNS] == 0) return all;
   LLVMValueRef end = warp_plus(w, first_column(walk, unit), flash->g.tile[FLASH_GPU_COLUMNS] - 1);
   return LLVMBuildAnd(flash->e->builder, all, warp_less(w, end, warp_i32(w, flash->columns)), "");
@@ -147,12 +180,29 @@ static void end_unit(TileWalk *walk, LLVMValueRef stage) {
     tile_load_end(&walk->x->w, &walk->x->column[i], stage);
 }
 
+/* Facts of the parts of the mask that data decides, over a unit of a list. */
+static MaskFacts facts_of_parts(TileWalk *walk, LLVMValueRef unit) {
+  FlashGpu *flash = walk->x;
+  LLVMBuilderRef b = flash->e->builder;
+  LLVMTypeRef i1 = LLVMInt1TypeInContext(flash->e->context);
+  MaskFacts sum = {LLVMConstInt(i1, 1, 0), LLVMConstInt(i1, walk->reads, 0)};
+  for (int i = 0; walk->reads && i < flash->lists.parts; i++) {
+    MaskFacts part = facts_of(walk, flash->lists.part[i], unit, true);
+    sum = (MaskFacts){LLVMBuildAnd(b, sum.some, part.some, ""),
+                      LLVMBuildAnd(b, sum.all, part.all, "")};
+  }
+  return sum;
+}
+
 static FlashBlock block_of(TileWalk *walk, const Unit *unit, LLVMValueRef stage) {
   FlashGpu *flash = walk->x;
   Warp *w = &flash->w;
   FlashBlock block = {.c0 = first_column(walk, unit->number), .stage = stage, .head = flash->head};
-  block.all =
-      flash->lists.present ? all_by_list(walk, unit->run[0]) : all_by_mask(walk, unit->number);
+  bool lists = flash->lists.present;
+  MaskFacts facts = lists ? facts_of_parts(walk, unit->number)
+                          : facts_of(walk, flash->f.mask, unit->number, walk->reads);
+  block.all = lists ? all_by_list(walk, unit->run[0]) : all_by_mask(walk, unit->number, facts.all);
+  block.some = walk->reads ? facts.some : NULL, block.sure = facts.all;
   block.parts = flash->lists.parts, block.part = flash->lists.part; /* none without lists */
   enter_unit(walk, unit->number);
   if (flash->rows_are_keys)
@@ -173,6 +223,7 @@ static TileWalk walk_of(FlashGpu *flash) {
 void flash_walk(FlashGpu *flash, FlashWork *work, void *with) {
   Warp *w = &flash->w;
   TileWalk walk = walk_of(flash);
+  read_side(&walk);
   Registers stage = warp_registers(w, w->i32, 1);
   LLVMValueRef zero = warp_i32(w, 0);
   Unit first = first_unit(&walk);
@@ -190,7 +241,10 @@ void flash_walk(FlashGpu *flash, FlashWork *work, void *with) {
   begin_unit(&walk, &next, other);
   warp_commit(w);
   FlashBlock block = block_of(&walk, &now, here);
+  Branch some = {0};
+  if (block.some) some = emit_if(flash->e, block.some);
   work(flash, &block, with);
+  if (block.some) emit_end_if(flash->e, some);
   end_unit(&walk, other);
   warp_set(w, &stage, 0, other);
   warp_loop_end(w, &loop);

@@ -192,6 +192,12 @@ LLVMValueRef warp_from(Warp *w, LLVMValueRef x, int distance) {
   return emit_intrinsic_types(w->e, "llvm.nvvm.shfl.sync.bfly.f32", 0, NULL, 4, args);
 }
 
+LLVMValueRef warp_extreme(Emit *e, LLVMValueRef x, bool most) {
+  const char *name = most ? "llvm.nvvm.redux.sync.max" : "llvm.nvvm.redux.sync.min";
+  LLVMValueRef args[] = {x, LLVMConstInt(emit_type(e, ELEM_i32), UINT32_MAX, 0)};
+  return emit_intrinsic_types(e, name, 0, NULL, 2, args);
+}
+
 /* ---- fragments ---- */
 
 void warp_matrices(Warp *w, LLVMValueRef offset, int64_t more, bool transposed,

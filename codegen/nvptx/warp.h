@@ -57,6 +57,8 @@ void warp_wait(Warp *w, int groups); /* until at most that many groups are in fl
 
 /* ---- lanes ---- */
 LLVMValueRef warp_from(Warp *w, LLVMValueRef x, int distance); /* f32 of lane ^ distance */
+/* i32: the least or the largest of all lanes */
+LLVMValueRef warp_extreme(Emit *e, LLVMValueRef x, bool most);
 
 /* ---- fragments ---- */
 /* Four 8 x 8 matrices of 16-bit elements, rows at the offsets that the lanes give, plus `more` */

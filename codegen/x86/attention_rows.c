@@ -4,7 +4,11 @@
 #include "attention.h"
 
 AttentionHead attention_head(const Attention *attention) {
-  return (AttentionHead){attention->e, &attention->f, attention->shared, attention->group, true};
+  return (AttentionHead){.e = attention->e,
+                         .f = &attention->f,
+                         .shared = attention->shared,
+                         .group = attention->group,
+                         .reads = true};
 }
 
 Point attention_point(Attention *attention) {

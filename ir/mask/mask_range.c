@@ -283,3 +283,20 @@ int mask_rest(const Fn *f, ValueId mask, int n, const ValueId *known, ValueId ou
   if (rest < 0) out[0] = mask;
   return rest < 0 ? 1 : rest;
 }
+
+static bool reads_numbers(const Fn *f, ValueId v, uint8_t *seen) {
+  const Op *o = value_def(f, v);
+  const Type *t = value_type(f, v);
+  if (seen[v]) return seen[v] == DATA_YES;
+  bool yes = !o && t->rank && elem_class(t->elem) == CLASS_INT;
+  bool passes = o && (o->code == OP_rename || is_bounded(f, o));
+  for (uint32_t i = 0; passes && i < o->nin; i++) yes |= reads_numbers(f, o->in[i], seen);
+  return seen[v] = yes ? DATA_YES : DATA_NO, yes;
+}
+
+bool mask_reads(const Fn *f, ValueId mask) {
+  Arena *a = arena_new();
+  bool yes = reads_numbers(f, mask, ARENA_ARRAY(a, uint8_t, f->values.n + 1));
+  arena_free(a);
+  return yes;
+}

@@ -52,4 +52,8 @@ int mask_scalars(const Fn *f, ValueId mask, ValueId out[MASK_SCALARS]);
    `known`, n scalars, decide. */
 enum { MASK_REST = 8 };
 int mask_rest(const Fn *f, ValueId mask, int n, const ValueId *known, ValueId out[MASK_REST]);
+
+/* Whether a mask compares whole numbers in memory, such as those of documents: kernels may find
+   their intervals at run time, and skip blocks of scores by them. */
+bool mask_reads(const Fn *f, ValueId mask);
 #endif

@@ -369,7 +369,8 @@ static void spoil_far(Running *r, Tensor *want) {
   if (!h->near) return;
   for (uint32_t i = 0; i < r->nargs; i++) {
     const Type *t = value_type(r->k, r->buffer[i].v);
-    for (int64_t e = 0, n = type_count(t); e < n; e++)
+    bool spoils = elem_class(t->elem) == CLASS_FLOAT;
+    for (int64_t e = 0, n = type_count(t); spoils && e < n; e++)
       if (!within(t, e, h->unit, h->near)) put(&r->buffer[i], e, NAN);
   }
   for (uint32_t i = 0; i < r->nresults; i++)

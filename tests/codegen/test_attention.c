@@ -182,12 +182,34 @@ static AttentionMask documents(Harness *h, const AttentionShape *s, int arg) {
   return (AttentionMask){arguments, t, 11};
 }
 
+enum { DOCUMENT_VALUES = 12 };
+
+/* .. that another mask, whose values follow, admits as well. */
+static AttentionMask documents_and(Harness *h, const AttentionShape *s, int arg,
+                                   AttentionMask other) {
+  AttentionMask m = documents(h, s, arg);
+  int own = arg + DOCUMENT_VALUES - 1, last = own + other.values;
+  m.ops = arena_printf(h->arena, "%s%s  %%%d = and %%%d, %%%d : bool[T:%lld, S:%lld]\n", m.ops,
+                       other.ops, last + 1, own, last, (long long)s->keys, (long long)s->queries);
+  m.values = DOCUMENT_VALUES + other.values;
+  return m;
+}
+
+static AttentionMask random_documents(Harness *h, const AttentionShape *s, int arg) {
+  int next = arg + DOCUMENT_VALUES;
+  switch (harness_random(h, 0, 2)) {
+  case 0: return documents_and(h, s, arg, causal(h, s, next, false));
+  case 1: return documents_and(h, s, arg, near(h, s, next, 30, harness_random(h, 0, 1), true));
+  default: return documents(h, s, arg);
+  }
+}
+
 static AttentionMask random_mask(Harness *h, const AttentionShape *s, int kind, int arg) {
   switch (kind) {
   case CAUSAL:
   case SLIDING: return causal(h, s, arg, kind == SLIDING);
   case PADDED: return padded(h, s, arg, arg + 1);
-  case GIVEN: return harness_random(h, 0, 1) ? given(h, s, arg) : documents(h, s, arg);
+  case GIVEN: return harness_random(h, 0, 1) ? given(h, s, arg) : random_documents(h, s, arg);
   case BLOCKS: return blocks(h, s, arg);
   case NEAR:
     return near(h, s, arg, harness_random(h, 1, 40), harness_random(h, 0, 1),
@@ -323,16 +345,40 @@ static void far_blocks(void **state) {
   harness_free(h);
 }
 
+/* The same of blocks that documents alone exclude; the other mask admits scores in them. */
+static AttentionMask far_documents(Harness *h, const AttentionShape *s, int arg, int kind) {
+  int next = arg + DOCUMENT_VALUES;
+  if (kind == 0) return documents(h, s, arg);
+  if (kind == 1) return documents_and(h, s, arg, causal(h, s, next, false));
+  return documents_and(h, s, arg, near(h, s, next, 290, false, true));
+}
+
+static void document_blocks(void **state) {
+  (void)state;
+  AttentionShape s = {2, 2, {"S", "D"}, {"T", "D"}, {832, 16}, {832, 16}, 832, 832};
+  for (int half = 0; half < 2; half++) {
+    Harness *h = harness_new(machine);
+    h->unit = 32, h->near = 0x7ffff8, h->asked = 3 << 12, h->int_low = 0, h->int_high = 40;
+    for (int i = 0; i < 3; i++) {
+      attention_forward(h, i, half ? "bf16" : "f32", s, far_documents(h, &s, 3, i));
+      attention_backward(h, i, half ? "bf16" : "f32", s, far_documents(h, &s, 6, i), false);
+    }
+    assert_int_equal(harness_run(h, half ? 2e-2 : 4e-5), 0);
+    harness_free(h);
+  }
+}
+
 int main(int argc, char **argv) {
   if (argc > 1) machine = argv[1];
   if (harness_tested(machine)) return HARNESS_SKIPPED;
   if (argc > 2) cmocka_set_test_filter(argv[2]);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(forward),       cmocka_unit_test(forward_many_chunks),
-      cmocka_unit_test(forward_bf16),  cmocka_unit_test(backward),
-      cmocka_unit_test(backward_bf16), cmocka_unit_test(backward_many_chunks),
-      cmocka_unit_test(variants),      cmocka_unit_test(f16),
-      cmocka_unit_test(wide_heads),    cmocka_unit_test(wide_heads_most_shared),
-      cmocka_unit_test(far_scores),    cmocka_unit_test(far_blocks)};
+      cmocka_unit_test(forward),        cmocka_unit_test(forward_many_chunks),
+      cmocka_unit_test(forward_bf16),   cmocka_unit_test(backward),
+      cmocka_unit_test(backward_bf16),  cmocka_unit_test(backward_many_chunks),
+      cmocka_unit_test(variants),       cmocka_unit_test(f16),
+      cmocka_unit_test(wide_heads),     cmocka_unit_test(wide_heads_most_shared),
+      cmocka_unit_test(far_scores),     cmocka_unit_test(far_blocks),
+      cmocka_unit_test(document_blocks)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
