@@ -210,19 +210,29 @@ static void make_tile(Gemm *gemm) {
   gemm->a = load_of(gemm, false), gemm->b = load_of(gemm, true);
   gemm->sums = warp_registers(&gemm->w, gemm->w.f32, gemm_sums(gemm));
   warp_fill(&gemm->w, &gemm->sums, emit_f32(gemm->e, 0));
+  Branch some = {0};
+  if (gemm->g.seek_ctas) some = emit_if(gemm->e, gemm_seek_found(gemm));
   multiply_all(gemm);
+  if (gemm->g.seek_ctas) emit_end_if(gemm->e, some);
   for (int i = 0; i < gemm->g.passes; i++) put_pass(gemm, i);
 }
 
 void gpu_contract_emit(Emit *emit) {
   Gemm gemm = gemm_new(emit);
-  emit_begin_phase(emit, 0);
+  int phase = 0;
+  if (gemm.g.seek_ctas) {
+    emit_begin_phase(emit, phase++);
+    gemm.w = warp_begin(emit);
+    gemm_seek(&gemm);
+    emit_end_phase(emit);
+  }
+  emit_begin_phase(emit, phase++);
   gemm.w = warp_begin(emit);
   if (gemm.g.math == GEMM_WGMMA) gemm_wgmma(&gemm);
   else make_tile(&gemm);
   emit_end_phase(emit);
   if (gemm.g.phases == 1) return;
-  emit_begin_phase(emit, 1);
+  emit_begin_phase(emit, phase);
   gemm.w = warp_begin(emit);
   gemm_reduce(&gemm);
   emit_end_phase(emit);

@@ -52,6 +52,10 @@ void gemm_mma_kept(Gemm *x, GemmStep *out);        /* out of it */
 void gemm_fma_out(Gemm *x, int pass);
 void gemm_mma_out(Gemm *x, int pass);
 
+/* ---- row tiles without a filled place (gemm_seek.c) ---- */
+void gemm_seek(Gemm *x);               /* the phase before the product */
+LLVMValueRef gemm_seek_found(Gemm *x); /* i1: the tile placed has rows that are not zero */
+
 /* ---- results (gemm_out.c) ---- */
 LLVMValueRef
 gemm_out_row(Gemm *x); /* i32: where the warp's rows of a pass begin in shared memory */

@@ -176,8 +176,10 @@ static void publish_if(Gemm *gemm, const Turn *oldest, const Registers *begun, i
 static Loop each_tile(Gemm *gemm) {
   int64_t all = gemm->g.batches * gemm->g.tiles_m * gemm->g.tiles_n * gemm->g.tile[GEMM_SPLITS];
   Loop loop = emit_loop(gemm->e, warp_wide(&gemm->w, gemm->w.cta), emit_i64(gemm->e, all),
-                        simt_ctas(gemm->e, 0), 0, NULL);
+                        simt_ctas(gemm->e, gemm->e->phase), 0, NULL);
   gemm_place(gemm, LLVMBuildTrunc(gemm->e->builder, loop.i, gemm->w.i32, ""));
+  if (gemm->g.seek_ctas) /* no tiles of k */
+    gemm->from = LLVMBuildSelect(gemm->e->builder, gemm_seek_found(gemm), gemm->from, gemm->to, "");
   return loop;
 }
 
@@ -261,7 +263,10 @@ static void multiply(Gemm *gemm, const Turn *newest, const Turn *oldest, LLVMVal
   advance(gemm, newest);
   emit_loop_end(gemm->e, &loop);
   warpgroup_wait(w, 0, &gemm->sums);
+  Branch some = {0};
+  if (gemm->g.seek_ctas) some = emit_if(gemm->e, warp_less(w, gemm->from, gemm->to));
   leave(gemm, oldest);
+  if (gemm->g.seek_ctas) emit_end_if(gemm->e, some);
 }
 
 /* ---- the way out ---- */

@@ -34,10 +34,12 @@ static void plan_contract(GpuCut *cut) {
   for (int i = GEMM_COPY_A; i < GEMM_COUNT; i++)
     gpu_need(cut, cut->tile[i] == plan.tile[i],
              "its operands are not copied, or results not stored, so");
-  cut->p.phases = plan.phases, cut->p.workspace = plan.workspace;
+  int before = plan.seek_ctas > 0;
+  if (before) cut->p.chunks[0] = plan.seek_ctas, cut->p.threads[0] = GEMM_SEEK_THREADS;
+  cut->p.phases = before + plan.phases, cut->p.workspace = plan.workspace;
   for (int i = 0; i < plan.phases; i++)
-    cut->p.chunks[i] = plan.chunks[i], cut->p.threads[i] = plan.threads[i],
-    cut->p.shared[i] = plan.shared[i];
+    cut->p.chunks[before + i] = plan.chunks[i], cut->p.threads[before + i] = plan.threads[i],
+                           cut->p.shared[before + i] = plan.shared[i];
 }
 
 const FamilyShape contract_family = {

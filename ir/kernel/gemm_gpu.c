@@ -64,6 +64,15 @@ static void plan_phases(GemmPlan *plan) {
   if (plan->math == GEMM_WGMMA) plan_warpgroups(plan);
 }
 
+/* Rows are places of experts, and whole pieces of them can be read at once. */
+static bool seeks(const Product *product, const int64_t *tile) {
+  if (!product->place) return false;
+  if (tile[GEMM_COPY_A] != COPY_ASYNC_K && tile[GEMM_COPY_A] != COPY_WIDE_K) return false;
+  for (int i = 0; i < product->m.count; i++)
+    if (product->m.dim[i].dim == product->place) return true;
+  return false;
+}
+
 bool gemm_of_warpgroups(const int64_t *cut) {
   return cut[GEMM_WARP_M] == WGMMA_ROWS && cut[GEMM_WARP_N] == cut[GEMM_N] &&
          cut[GEMM_N] >= WGMMA_OUT;
@@ -96,6 +105,10 @@ GemmPlan gemm_plan(const Product *product, GemmMath math, const int64_t tile[GEM
   plan.warps_n = (int)(tile[GEMM_N] / tile[GEMM_WARP_N]);
   plan_out(&plan);
   plan_phases(&plan);
+  if (seeks(product, tile)) {
+    plan.seek_ctas = plan.batches * plan.tiles_m, plan.seek_at = plan.workspace;
+    plan.workspace += plan.seek_ctas * 4;
+  }
   return plan;
 }
 

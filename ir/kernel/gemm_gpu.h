@@ -58,6 +58,8 @@ enum {
   WGMMA_STAGES = 6 /* at most: two barriers of the CTA's 16 for each */
 };
 
+enum { GEMM_SEEK_THREADS = 256 }; /* of a CTA that looks for rows that are not zero */
+
 extern const char *const gemm_variant[]; /* by GemmMath: what attribute variant says */
 
 typedef struct GemmSide { /* an operand's tile in shared memory */
@@ -80,9 +82,11 @@ typedef struct GemmPlan {
   int64_t out_rows;  /* rows of a warp that go out at once, through the ring's room */
   int passes;        /* until all have */
   int warps_m, warps_n;
-  int phases;
+  int phases; /* the product, and the sum of its splits */
   int64_t chunks[2], threads[2], shared[2];
-  int64_t workspace;
+  int64_t seek_ctas; /* of a phase before them: a word for each row tile, at seek_at of the
+                        workspace; 0: there is none */
+  int64_t seek_at, workspace;
 } GemmPlan;
 
 GemmPlan gemm_plan(const Product *product, GemmMath math, const int64_t tile[GEMM_COUNT]);

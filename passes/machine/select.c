@@ -10,10 +10,9 @@
 #include "ir/kernel/kernel_key.h"
 #include "passes/tune/tune.h"
 
-/* Products over places of experts (frontend: `route`): processors skip rows that are zero. */
+/* Products over places of experts (frontend: `route`) skip rows that are zero. */
 static void mark_places(Module *m, Fn *k) {
-  if (m->target.device == DEVICE_GPU || strcmp(attr_str(&k->attrs, ATTR_family, ""), "contract"))
-    return;
+  if (strcmp(attr_str(&k->attrs, ATTR_family, ""), "contract")) return;
   EACH_OP (k, op) {
     if (op->code != OP_dot) continue;
     const Type *t = value_type(k, op->in[0]);

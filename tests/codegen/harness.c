@@ -105,7 +105,7 @@ static bool run_on_gpu(Running *r) {
   GpuBuffer *b = ARENA_ARRAY(r->h->arena, GpuBuffer, n);
   for (int i = 0; i < n; i++) {
     int a = i < (int)r->nargs ? -1 : running_same(r->h, (uint32_t)i - r->nargs);
-    b[i] = (GpuBuffer){r->buffer[i].at, r->buffer[i].bytes, a};
+    b[i] = (GpuBuffer){r->buffer[i].at, r->buffer[i].bytes, a, r->h->unfilled && i == 1};
   }
   uint64_t seed = harness_next(r->h);
   return gpu_run_kernel(r->m, r->k, r->h->library, b, n, seed, seed & 64);

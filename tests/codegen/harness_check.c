@@ -195,7 +195,7 @@ static Places places_of(Harness *h, const Fn *k, ValueId v) {
   int64_t rows = type_count(t) / (places.size * places.stride);
   places.fill = ARENA_ARRAY(h->arena, int64_t, rows + 1);
   for (int64_t i = 0; i < rows; i++) {
-    int64_t way = harness_random(h, 0, 5);
+    int64_t way = h->unfilled ? 0 : harness_random(h, 0, 5);
     places.fill[i] = way > 2 ? harness_random(h, 0, places.size) : -way;
   }
   return places;

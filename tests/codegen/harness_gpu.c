@@ -34,7 +34,8 @@ static bool send(GpuRun *r, const GpuBuffer *b, int n) {
   for (int i = 0; i < n; i++) {
     r->params[i] = b[i].same < 0 ? ptx_alloc(r->device, b[i].bytes) : r->params[b[i].same];
     if (!r->params[i]) return say(r, "no device memory");
-    if (b[i].same < 0 && !ptx_write(r->device, r->params[i], b[i].at, b[i].bytes))
+    if (b[i].same < 0 && !b[i].unwritten &&
+        !ptx_write(r->device, r->params[i], b[i].at, b[i].bytes))
       return say(r, "cannot write device memory");
   }
   r->n = n;

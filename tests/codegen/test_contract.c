@@ -342,59 +342,6 @@ static void add_turned(Harness *h, int i, const char *elem) {
               i % 3 ? 5 : 4);
 }
 
-/* wgmma: tiles that a CTA takes one after the other, splits of k, stages more and fewer than tiles
-   of k. */
-static void warpgroups(void **state) {
-  static const CutCase of[] = {{"bf16", "128 256 64 64 256 4 1", 1e-3, false},
-                               {"f16", "128 128 64 64 128 6 1", 1e-3, false},
-                               {"bf16", "128 128 64 64 128 3 2", 1e-3, false}};
-  (void)state;
-  if (strcmp(machine, "sm_90a")) skip();
-  for (size_t c = 0; c < sizeof of / sizeof *of; c++) {
-    Harness *h = harness_new(machine);
-    h->low = -1, h->high = 1, h->cut = of[c].cut, h->multiprocessors = 3 - (int)c;
-    for (int i = 0; i < 8; i++) add_turned(h, i, of[c].elem);
-    assert_int_equal(harness_run(h, of[c].tolerance), 0);
-    harness_free(h);
-  }
-}
-
-static void large_variants(void **state) {
-  (void)state;
-  large_with(true, "f32", 1e-4);
-}
-/* Packing once for all chunks, blocks of k, epilogues in parts: what only long products have. */
-static void large_bf16_variants(void **state) {
-  (void)state;
-  large_with(true, "bf16", 1e-4);
-}
-
-/* Results of more than the second-level cache, which are stored past it: of f32, of bf16 whose sums
-   are cast, and rows that do not begin on whole lines; or none of them does. */
-static void stream_from(int shift) {
-  Harness *h = harness_new(machine);
-  h->low = -1, h->high = 1, h->shift = shift;
-  for (int i = 0; i < 4; i++) {
-    const char *elem = i % 2 ? "bf16" : "f32", *an[] = {"M", "K"}, *bn[] = {"K", "N"};
-    int64_t m = i % 2 ? 1000 : 500, k = i < 2 ? 40 : 9, n = i < 3 ? 1056 : 1040;
-    harness_add(h, "kernel @k%d(%%0 : %s, %%1 : %s) {family = \"contract\"} {\n", i,
-                harness_dense(h, elem, 2, an, (int64_t[]){m, k}),
-                harness_dense(h, elem, 2, bn, (int64_t[]){k, n}));
-    harness_add(h, "  %%2 = dot[K] %%0, %%1 : f32[M:%lld, N:%lld]\n", (long long)m, (long long)n);
-    if (i % 2)
-      harness_add(h, "  %%3 = cast %%2 : bf16[M:%lld, N:%lld]\n", (long long)m, (long long)n);
-    harness_add(h, "  return %%%d\n}\n", 2 + i % 2);
-  }
-  assert_int_equal(harness_run(h, 8e-3), 0);
-  harness_free(h);
-}
-
-static void streamed(void **state) {
-  (void)state;
-  if (gpu()) skip();
-  stream_from(0), stream_from(1);
-}
-
 /* ---- places of experts: many rows are zeros ---- */
 
 typedef struct Routed {
@@ -436,6 +383,74 @@ static void add_summed_places(Harness *h, int i, const char *elem, const Routed 
               weight_type(h, "f32", r, i % 2));
 }
 
+/* Where all places are empty, a product reads no weights: nobody has written them. */
+static void unfilled(const char *elem, const char *cut) {
+  static const Routed routed = {2, 2, 128, 72, 136};
+  Harness *h = harness_new(machine);
+  h->unfilled = true, h->cut = cut, h->multiprocessors = 2;
+  for (int i = 0; i < 3; i++) add_routed(h, i, elem, &routed, i);
+  assert_int_equal(harness_run(h, 1e-6), 0);
+  harness_free(h);
+}
+
+/* wgmma: tiles that a CTA takes one after the other, splits of k, stages more and fewer than tiles
+   of k, tiles whose places are all empty. */
+static void warpgroups(void **state) {
+  static const Routed routed = {2, 2, 256, 72, 136};
+  static const CutCase of[] = {{"bf16", "128 256 64 64 256 4 1", 1e-3, false},
+                               {"f16", "128 128 64 64 128 6 1", 1e-3, false},
+                               {"bf16", "128 128 64 64 128 3 2", 1e-3, false}};
+  (void)state;
+  if (strcmp(machine, "sm_90a")) skip();
+  for (size_t c = 0; c < sizeof of / sizeof *of; c++) {
+    Harness *h = harness_new(machine);
+    h->low = -1, h->high = 1, h->cut = of[c].cut, h->multiprocessors = 3 - (int)c;
+    for (int i = 0; i < 8; i++) add_turned(h, i, of[c].elem);
+    for (int i = 8; i < 12; i++) add_routed(h, i, of[c].elem, &routed, i % 3);
+    assert_int_equal(harness_run(h, of[c].tolerance), 0);
+    harness_free(h);
+    unfilled(of[c].elem, of[c].cut);
+  }
+}
+
+static void large_variants(void **state) {
+  (void)state;
+  large_with(true, "f32", 1e-4);
+}
+/* Packing once for all chunks, blocks of k, epilogues in parts: what only long products have. */
+static void large_bf16_variants(void **state) {
+  (void)state;
+  large_with(true, "bf16", 1e-4);
+}
+
+/* Results of more than the second-level cache, which are stored past it: of f32, of bf16 whose sums
+   are cast, and rows that do not begin on whole lines; or none of them does. */
+static void stream_from(int shift) {
+  Harness *h = harness_new(machine);
+  h->low = -1, h->high = 1, h->shift = shift;
+  for (int i = 0; i < 4; i++) {
+    const char *elem = i % 2 ? "bf16" : "f32", *an[] = {"M", "K"}, *bn[] = {"K", "N"};
+    int64_t m = i % 2 ? 1000 : 500, k = i < 2 ? 40 : 9, n = i < 3 ? 1056 : 1040;
+    harness_add(h, "kernel @k%d(%%0 : %s, %%1 : %s) {family = \"contract\"} {\n", i,
+                harness_dense(h, elem, 2, an, (int64_t[]){m, k}),
+                harness_dense(h, elem, 2, bn, (int64_t[]){k, n}));
+    harness_add(h, "  %%2 = dot[K] %%0, %%1 : f32[M:%lld, N:%lld]\n", (long long)m, (long long)n);
+    if (i % 2)
+      harness_add(h, "  %%3 = cast %%2 : bf16[M:%lld, N:%lld]\n", (long long)m, (long long)n);
+    harness_add(h, "  return %%%d\n}\n", 2 + i % 2);
+  }
+  assert_int_equal(harness_run(h, 8e-3), 0);
+  harness_free(h);
+}
+
+static void streamed(void **state) {
+  (void)state;
+  if (gpu()) skip();
+  stream_from(0), stream_from(1);
+}
+
+/* ---- places of experts ---- */
+
 static void run_places(const char *elem, bool vary, int workers, double tolerance) {
   static const int64_t width[] = {1, 7, 16, 33, 64, 100, 144, 500};
   static const Routed large = {2, 4, 144, 9, 1056}; /* results pass the caches */
@@ -453,9 +468,14 @@ static void run_places(const char *elem, bool vary, int workers, double toleranc
 
 static void places(void **state) {
   (void)state;
-  if (gpu()) skip(); /* all places are computed */
   run_places("f32", false, 2, 1e-4), run_places("f32", false, 300, 1e-4);
   run_places("f32", true, 2, 1e-4), run_places("bf16", true, 2, 8e-3);
+}
+
+static void empty_places(void **state) {
+  (void)state;
+  if (!gpu()) skip();
+  unfilled("f32", NULL), unfilled("bf16", NULL), unfilled("f16", "64 64 32 32 32 3 2");
 }
 
 static void large_f16(void **state) { (void)state, large_with(false, "f16", 1e-4); }
@@ -483,6 +503,6 @@ int main(int argc, char **argv) {
       cmocka_unit_test(large_f16),      cmocka_unit_test(large_bf16_variants),
       cmocka_unit_test(streamed),       cmocka_unit_test(passes_out),
       cmocka_unit_test(warpgroups),     cmocka_unit_test(read_ahead),
-      cmocka_unit_test(places)};
+      cmocka_unit_test(places),         cmocka_unit_test(empty_places)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
