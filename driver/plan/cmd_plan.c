@@ -80,12 +80,16 @@ void topic_head(Sheet *sheet, const Planned *planned) {
             as_text(planned->m->model), as_count((double)ranks));
 }
 
-/* Attention over the sequence: how the ranks that the others wait for compare with the mean. */
+/* Attention over the sequence: whether its operations are a bound, and how the ranks that the
+   others wait for compare with the mean. */
 static void put_scores(Sheet *sheet, const Module *m) {
   RankScores scores = ir_rank_scores(m, ir_main_entry(m));
   double mean = scores.mean > 0 ? scores.mean : 1;
   bool dealt = false;
   for (uint32_t i = 0; i < m->rules.n; i++) dealt |= m->rules.at[i].pieces > 0;
+  sheet_say_if(sheet, scores.bound,
+               "FLOP of attention are a bound: kernels skip blocks of scores between documents "
+               "(numbers that a mask compares)\n");
   if (scores.most <= 1.0005 * scores.least) return;
   sheet_say(sheet, "attention of a rank: {attention.least:.2} to {attention.most:.2} of the mean",
             as_number(scores.least / mean), as_number(scores.most / mean));

@@ -19,6 +19,7 @@
 #include "ir/mask/mask_density.h"
 #include "ir/bytes.h"
 #include "ir/mask/lists.h"
+#include "ir/mask/mask_range.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -311,6 +312,8 @@ static void add_scores(const Module *m, const Fn *f, double times, RankScores *s
     if (op_family(o->code) != FAMILY_ATTENTION) continue;
     double all;
     ScoreShares shares = attention_shares(m, f, o, &all);
+    ValueId mask = attention_mask(f, o);
+    sum->bound |= mask != NO_VALUE && mask_reads(f, mask);
     sum->least += times * all * shares.least, sum->mean += times * all * shares.mean;
     sum->most += times * all * shares.most;
   }

@@ -23,6 +23,7 @@ IrCount ir_waited(const Module *m, const Fn *f);
    mean, and with the most. Differences come from the positions and heads that ranks have. */
 typedef struct RankScores {
   double least, mean, most;
+  bool bound; /* kernels may skip more by numbers that a mask reads: see mask_reads */
 } RankScores;
 RankScores ir_rank_scores(const Module *m, const Fn *f);
 

@@ -73,6 +73,7 @@ CHOICES = {'way': list(WAYS), 'weights': list(WEIGHTS), 'zero': [0, 1, 2, 3], 'd
            'rest': ['', 'pipe', 'tensor'], 'recompute': ['all', 'input', 'none'], 'micro': [1, 4],
            'precision': ['f32', 'bf16'], 'optim': ['adamw lr = 0.1', 'lion lr = 0.1', 'sgd lr = 0.1 momentum = 0.5'],
            'clip': ['', 'clip 1'], 'mask': ['causal', 'causal & sliding(4)', 'blocks(2) & (window(3) | global(1))',
+                                            'causal & same(doc), drop = 0.3',
                                             'causal, drop = 0.3, bias = alibi[Seq -> Key](alibi_slopes[Kv]())'],
            'more': ['', 'accumulate = full', 'prefetch = 1 overlap = on']}
 
@@ -95,7 +96,11 @@ def text(row):
              f'zero {row["zero"]} over {", ".join(over)} bucket = 1KiB {row["more"]}', f'micro {row["micro"]}',
              f'recompute h.* keep = {row["recompute"]}', f'precision {row["precision"]}']
     weights, joined = WEIGHTS[row['weights']]
-    return MODEL.format(kv=2 if row['weights'] == 'separate' else 4, head=4, weights=weights, joined=joined,
+    model = MODEL
+    if 'same(doc)' in row['mask']:
+        model = model.replace('(x: [Batch, Seq, Embed])', '(x: [Batch, Seq, Embed], doc: [Batch, Seq] of Vocab)')
+        model = model.replace('attn(norm(x))', 'attn(norm(x), doc)').replace('+ wpe)', '+ wpe, tokens)')
+    return model.format(kv=2 if row['weights'] == 'separate' else 4, head=4, weights=weights, joined=joined,
                         mask=row['mask'], optim=row['optim'], clip=row['clip'],
                         lines=''.join(f'  {l}\n' for l in lines))
 
@@ -136,10 +141,13 @@ def documents(folder):
     for some in rows:
         row = {'data': 1, 'recompute': 'input', 'micro': 4, 'optim': 'adamw lr = 0.1', 'clip': '', 'more': '',
                'weights': 'separate', 'precision': 'f32', 'mask': 'causal & same(doc)', **some}
-        model = text(row).replace('(x: [Batch, Seq, Embed])', '(x: [Batch, Seq, Embed], doc: [Batch, Seq] of Vocab)')
-        model = model.replace('attn(norm(x))', 'attn(norm(x), doc)').replace('+ wpe)', '+ wpe, tokens)')
-        open(f'{folder}/m.shard', 'w').write(model)
+        open(f'{folder}/m.shard', 'w').write(text(row))
         run(SHARDC, 'equal', 'm.shard', '--plan', 'p', cwd=folder)
+    for way, mask, bound in (('gather', 'causal & same(doc)', 1), ('gather', 'causal', 0),
+                             ('exchange', 'same(doc)', 1), ('ring', 'same(doc)', 0)):
+        open(f'{folder}/m.shard', 'w').write(text({**row, 'way': way, 'mask': mask}))
+        out, _ = run(SHARDC, 'plan', 'm.shard', '--plan', 'p', cwd=folder)
+        check(out.count('FLOP of attention are a bound') == bound, f'{way} {mask}\n{out}')
 
 
 def losses(folder):
@@ -214,7 +222,7 @@ def even(folder):
 
 
 def main():
-    rows, left = greedy(CHOICES, random.Random(4), int(sys.argv[2]) if len(sys.argv) > 2 else 56, fits, 100)
+    rows, left = greedy(CHOICES, random.Random(4), int(sys.argv[2]) if len(sys.argv) > 2 else 60, fits, 100)
     check(len(left) == 4 or len(sys.argv) > 2, f'pairs that meet in no row, other than the four that cannot: {left}')
     with tempfile.TemporaryDirectory() as folder:
         exact_bytes(folder)
