@@ -31,6 +31,11 @@ const char *made_rest(const char *name, const char *prefix) {
   return strncmp(name, prefix, n) ? NULL : name + n;
 }
 
+const char *made_rule(const char *name) {
+  const char *next = made_rest(name, MADE_NEXT);
+  return next ? next : made_rest(name, MADE_PROJECTED);
+}
+
 bool made_is_coordinate(const Global *global) {
   return made_rest(global->name, MADE_COORDINATE) != NULL;
 }

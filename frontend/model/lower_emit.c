@@ -420,7 +420,8 @@ void lower_next(Eval *e, const Param *param, const Val *v) {
   Module *m = e->build->m;
   Loc loc = here(e);
   const Global *global = module_global(m, param->path);
-  Global *out = module_add_global(m, GLOBAL_OUTPUT, name_made(m, MADE_NEXT "%s", param->path),
-                                  global->type, loc);
+  Str name = param->projected ? name_made(m, MADE_PROJECTED "%s", param->path)
+                              : name_made(m, MADE_NEXT "%s", param->path);
+  Global *out = module_add_global(m, GLOBAL_OUTPUT, name, global->type, loc);
   ir_store(m, e->build->frame->fn, out, emit_use(e, v), loc);
 }

@@ -29,5 +29,6 @@ void lower_term(Eval *e, const Val *v);               /* the same, of an `aux` l
 void lower_loop_begin(Eval *e, const Stack *stack, int n, Val *args);
 /* `rules`: values that leave the loop as stacked results, which they become. */
 Val lower_loop_end(Eval *e, const Val *carried, const RuleValues *rules);
-void lower_next(Eval *e, const Param *param, const Val *v); /* its value after the step */
+/* Its value after the step: of a state, or of a trained parameter that is projected. */
+void lower_next(Eval *e, const Param *param, const Val *v);
 #endif

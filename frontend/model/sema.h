@@ -294,6 +294,7 @@ struct Param {
   Val init;
   bool nodecay, frozen, f32;
   bool ruled;              /* an `update` line gives its next value; frozen for optimizers */
+  bool projected;          /* a `project` line gives its value after each update */
   bool used;               /* by some expression that the loss, an aux or an output needs */
   bool seen;               /* by some expression */
   uint32_t uses, products; /* expressions that name it; `dot`s that read it as it is */
@@ -410,9 +411,10 @@ typedef struct Eval {
   Val factor[2];
   VEC(Str) assigned;      /* h.*.attn.q: what layers of stacks assign, when checking */
   const Instance *self;   /* whose body is being walked, NULL: the model's */
-  const NameMap *updated; /* names with an `update` line in the body that is being read; or NULL */
+  const NameMap *updated; /* of lines `update`, `project` of the body that is being read; or NULL */
   VEC(Rule *) rules;
   const Dims *ruled; /* dims of the stacks of the state whose rule is evaluated, else NULL */
+  bool projects;     /* it is that of a trained parameter */
 } Eval;
 
 typedef struct Call { /* operands of a call, evaluated */
@@ -491,16 +493,6 @@ void attrs_of_sub(Eval *e, const AstAttrs *attrs, uint32_t first);
 /* sema_adapt.c: adapters of low rank. All other parameters are frozen. */
 void adapt_param(const Eval *e, Param *param); /* when it is declared */
 void adapt_dot(Eval *e, const Call *call, Val *product);
-
-/* sema_rule.c: states and their rules */
-const NameMap *rule_names(Eval *e, const AstStmts *body); /* for Eval.updated */
-void rule_declare(Eval *e, Param *param);                 /* is it a state? */
-void rule_meet(Eval *e, const Env *env, const AstStmt *stmt);
-void rules_leave(Eval *e, Str dim, RuleValues *out); /* the rounds of a stack end */
-void rules_close(Eval *e);
-bool rule_refuses(Eval *e, Span layer);     /* a call, with a message */
-Val rule_view(const Eval *e, const Val *v); /* a parameter: as a rule sees it */
-Span rule_span(const Eval *e);              /* of the first one, if there is any */
 
 /* sema_body.c */
 void eval_names(NameMap *out, const AstExpr *x); /* all names in it */

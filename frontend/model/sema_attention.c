@@ -1,7 +1,7 @@
 /* Attention: one op where the IR has it; where operands have dims that the op does not know, the
    definition in the library is walked instead. */
 #include "lower_emit.h"
-#include "sema.h"
+#include "sema_rule.h"
 #include <math.h>
 #include <string.h>
 
@@ -280,6 +280,7 @@ Val eval_attention(Eval *e, const Call *call) {
   if (!m->layout.n) mask_note(e, &(MaskUse){NULL, m, parts.q, parts.k, mask_at});
   bool all = mask_reduced(e, m)->kind == MASK_ALL;
   Val k = renamed(e, &parts, 1), v = renamed(e, &parts, 2), out[2];
+  if (drops(e, &parts) && rule_draws(e, call->site->span)) return val_poison();
   if (!op_knows(call, &parts, &k, &v)) return walk_definition(e, call, &parts);
   int64_t size = eval_size(e, parts.d);
   if (size == SIZE_BAD) return val_poison();

@@ -1,7 +1,7 @@
 /* Lists of dims in brackets: names are checked and formal axes replaced by the dims bound to them;
    the axes of a layer or function are bound to the dims that its caller wrote. A dim that is given
    twice gets a prime in its second role. */
-#include "sema.h"
+#include "sema_rule.h"
 #include <string.h>
 
 const Dims *axis_find(const AxisMap *m, Str formal) {
@@ -38,7 +38,8 @@ static bool resolve_name(Eval *e, const Env *env, const AstName *name, Dims *out
 bool dims_resolve(Eval *e, const Env *env, const AstNames *names, Dims *out) {
   bool ok = true;
   *out = (Dims){0};
-  for (uint32_t i = 0; i < names->n; i++) ok &= resolve_name(e, env, &names->at[i], out);
+  for (uint32_t i = 0; i < names->n; i++)
+    ok = resolve_name(e, env, &names->at[i], out) && ok && rule_of_layer(e, out, names->at[i].span);
   return ok;
 }
 

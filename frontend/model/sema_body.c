@@ -1,5 +1,5 @@
 /* Statements of bodies, and models: declarations first, then what is computed, in order. */
-#include "sema.h"
+#include "sema_rule.h"
 #include "lower_emit.h"
 #include <string.h>
 
@@ -100,8 +100,9 @@ static void body_statement(Eval *e, Env *env, const AstStmt *stmt) {
     else misplaced(e, stmt, "aux", "a layer or model");
     break;
   case STMT_UPDATE:
+  case STMT_PROJECT:
     if (in_layer(e)) rule_meet(e, env, stmt);
-    else misplaced(e, stmt, "update", "a layer or model");
+    else misplaced(e, stmt, rule_word(stmt), "a layer or model");
     break;
   case STMT_PARAM:
   case STMT_SUB:
@@ -177,7 +178,7 @@ static void after_return(Eval *e, const AstStmt *stmt, const AstStmt *next) {
 /* False: no value was returned. A body whose value is unused uses no parameter, except by its `aux`
    lines. */
 static bool walk_body(Eval *e, Env *env, const AstStmts *body, Span *returned, Val *v) {
-  unsigned ends = 1u << STMT_AUX | 1u << STMT_UPDATE | (e->idle ? 0 : 1u << STMT_RETURN);
+  unsigned ends = 1u << STMT_AUX | RULE_LINES | (e->idle ? 0 : 1u << STMT_RETURN);
   bool *need = e->mode == MODE_CHECK ? needed_statements(e, body, ends) : NULL;
   *v = val_poison();
   for (uint32_t i = 0; i < body->n; i++) {
@@ -279,7 +280,8 @@ static void model_statement(Eval *e, Env *env, const AstStmt *stmt) {
   switch (stmt->kind) {
   case STMT_ASSIGN: eval_assign(e, env, stmt); break;
   case STMT_AUX: eval_aux(e, env, stmt); break;
-  case STMT_UPDATE: rule_meet(e, env, stmt); break;
+  case STMT_UPDATE:
+  case STMT_PROJECT: rule_meet(e, env, stmt); break;
   case STMT_LOSS: set_loss(e, env, stmt); break;
   case STMT_OUTPUT: note_outputs(e, env, stmt); break;
   case STMT_RETURN: misplaced(e, stmt, "return", "a layer or function"); break;
@@ -310,7 +312,7 @@ void eval_model(Eval *e, const AstItem *model) {
   for (uint32_t i = 0; i < body->n; i++)
     if (declares(body->at[i])) eval_declare(e, &env, body->at[i]);
   unsigned ends = 1u << STMT_OUTPUT;
-  if (e->mode != MODE_LOGITS) ends |= 1u << STMT_LOSS | 1u << STMT_AUX | 1u << STMT_UPDATE;
+  if (e->mode != MODE_LOGITS) ends |= 1u << STMT_LOSS | 1u << STMT_AUX | RULE_LINES;
   bool *need = needed_statements(e, body, ends);
   for (uint32_t i = 0; i < body->n && !diag_full(e->ctx->diag); i++) {
     e->idle = !need[i];

@@ -3,7 +3,7 @@
    parameters. The result of a body is compared with the declaration of the layer, and a dim that
    got a prime inside of the body loses it. */
 #include "frontend/syntax/foreign_words.h"
-#include "sema.h"
+#include "sema_rule.h"
 #include "lower_emit.h"
 #include <string.h>
 

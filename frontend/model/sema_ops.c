@@ -2,7 +2,7 @@
    element (numbers, and tensors whose elements are all one known number) are folded, so that
    `ignore = none` and `smooth = 0` add no ops. */
 #include "lower_emit.h"
-#include "sema.h"
+#include "sema_rule.h"
 #include <math.h>
 #include <string.h>
 
@@ -211,6 +211,7 @@ Val op_stop(Eval *e, const Builtin *builtin, const Call *call) {
 Val op_rand(Eval *e, const Builtin *builtin, const Call *call) {
   (void)builtin;
   if (!val_is_tensor(&call->arg[0])) return wrong_kind(e, call, 0, "a value with elements");
+  if (rule_draws(e, call->site->span)) return val_poison();
   Val out = val_tensor(VAL_FLOAT, call->arg[0].dims);
   lower_rand(e, &out);
   return out;

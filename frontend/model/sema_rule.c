@@ -6,11 +6,17 @@
    rounds: states and values get the dim of the stack, which `*` leaves out. Values that a
    rule reads leave the loops as stacked results (rules_leave). The new value is stored to the
    output MADE_NEXT NAME, from which pass `optimizer` takes it as it takes gradients. Entries that
-   do not train have no rules. */
+   do not train have no rules.
+
+   `project NAME = value` is a rule of a parameter that is trained: `value` reads it as the
+   optimizer has just written it, and nothing else. It is lowered as a rule of a state, of the
+   parameter before the step, to the output MADE_PROJECTED NAME; pass `optimizer` repeats these ops
+   on the updated value. A layer that is called twice has one such rule; a parameter of a frozen
+   sub is never updated and has none. */
 #include "ir/made.h"
 #include "build.h"
 #include "lower_emit.h"
-#include "sema.h"
+#include "sema_rule.h"
 #include <string.h>
 
 struct Rule {
@@ -23,31 +29,43 @@ struct Rule {
   const Instance *self;
 };
 
+const char *rule_word(const AstStmt *stmt) {
+  return stmt->kind == STMT_PROJECT ? "project" : "update";
+}
+
 const NameMap *rule_names(Eval *e, const AstStmts *body) {
   NameMap *names = NULL;
   for (uint32_t i = 0; i < body->n; i++) {
-    if (body->at[i]->kind != STMT_UPDATE) continue;
+    if (!(RULE_LINES >> body->at[i]->kind & 1)) continue;
     if (!names) names = names_new(e->arena);
-    names_put(names, 0, body->at[i]->names.at[0].text, i);
+    names_put(names, 0, body->at[i]->names.at[0].text, (uint32_t)body->at[i]->kind);
   }
   return names;
 }
 
-/* A state: no optimizer updates it. */
+static void refuse_attr(Eval *e, const Param *param, const AstAttr *attr) {
+  const char *name = param->decl->names.at[0].text, *word = attr->name.text;
+  Report *r = eval_error(e, "E0204", attr->span, "`%s` has %s line and is `@%s`", name,
+                         param->projected ? "a `project`" : "an `update`", word);
+  if (param->projected)
+    diag_help(r, "`project` changes what the optimizer has updated: leave one of both out");
+  else diag_help(r, "its `update` line alone changes it: leave `@%s` out", word);
+  diag_edit(r, attr->span, "%s", "");
+}
+
+/* A state: no optimizer updates it. A parameter that is projected is one that is trained. */
 void rule_declare(Eval *e, Param *param) {
   const AstName *name = &param->decl->names.at[0];
-  uint32_t line;
-  param->ruled = e->updated && names_find(e->updated, 0, name->text, &line);
-  if (!param->ruled) return;
+  uint32_t kind;
+  if (!e->updated || !names_find(e->updated, 0, name->text, &kind)) return;
+  param->ruled = kind == STMT_UPDATE, param->projected = kind == STMT_PROJECT;
   const AstAttrs *attrs = &param->decl->attrs;
   for (uint32_t i = 0; i < attrs->n; i++) {
-    if (!strcmp(attrs->at[i].name.text, "f32")) continue;
-    Report *r = eval_error(e, "E0204", attrs->at[i].span, "`%s` has an `update` line and is `@%s`",
-                           name->text, attrs->at[i].name.text);
-    diag_help(r, "its `update` line alone changes it: leave `@%s` out", attrs->at[i].name.text);
-    diag_edit(r, attrs->at[i].span, "%s", "");
+    const char *word = attrs->at[i].name.text;
+    if (!strcmp(word, "f32") || (param->projected && strcmp(word, "frozen") != 0)) continue;
+    refuse_attr(e, param, &attrs->at[i]);
   }
-  param->frozen = true;
+  param->frozen |= param->ruled;
 }
 
 /* ---- where the line is ---- */
@@ -56,15 +74,18 @@ static Param *param_of(Eval *e, const Env *env, const AstStmt *stmt) {
   const Val *v = env_find(env, name->text);
   if (v && v->kind == VAL_POISON) return NULL;
   Param *param = v ? v->param : NULL;
-  if (!param || !param->ruled || param->decl->names.at[0].text != name->text) {
+  if (!param || !(param->ruled || param->projected) ||
+      param->decl->names.at[0].text != name->text) {
     Report *r = eval_error(e, "E0201", name->span, "no parameter `%s` is declared in this body",
                            name->text);
-    diag_help(r, "`update` gives a parameter of the same layer or model its next value");
+    diag_help(r, "`%s` gives a parameter of the same layer or model its next value",
+              rule_word(stmt));
     return NULL;
   }
   for (uint32_t i = 0; i < e->rules.n; i++) {
     if (e->rules.at[i]->param != param) continue;
     bool line = e->rules.at[i]->stmt != stmt;
+    if (!line && param->projected) return NULL;
     Report *r = eval_error(e, "E0203", name->span, "`%s` is updated twice in a step", name->text);
     if (line) diag_also(r, e->rules.at[i]->stmt->word, "here as well");
     else diag_label(r, "the layer is called twice");
@@ -75,6 +96,15 @@ static Param *param_of(Eval *e, const Env *env, const AstStmt *stmt) {
 
 static bool may_leave(Eval *e, const Rule *rule, const Binding *var) {
   const Span at = rule->stmt->value->span;
+  if (rule->param->projected) {
+    Report *r = eval_error(e, "E0402", at, "`project %s` cannot read `%s`",
+                           rule->stmt->names.at[0].text, var->name);
+    diag_label(r, "reads only `%s`, as the optimizer has just written it",
+               rule->stmt->names.at[0].text);
+    diag_help(r, "write it as a function of `%s`, numbers and constants, in one line",
+              rule->stmt->names.at[0].text);
+    return false;
+  }
   if (var->val.rounds) {
     eval_error(e, "E0402", at, "a rule cannot read `%s`, which differs by round", var->name);
     return false;
@@ -104,7 +134,8 @@ static bool take_names(Eval *e, Rule *rule, const Env *env) {
     if (env_find(&rule->env, var->name) != &var->val || !names_find(names, 0, var->name, &one))
       continue;
     if (!val_is_tensor(&var->val) || var->val.kind == VAL_NUMBER || var->val.known) continue;
-    if (is_global(rule, &var->val)) continue;
+    if (rule->param->projected ? var->val.param == rule->param : is_global(rule, &var->val))
+      continue;
     if (!may_leave(e, rule, var)) return false;
     if (!e->build) var->val.param = NULL, var->val.input = NULL;
     vec_push(e->arena, rule->delivered, &var->val);
@@ -123,7 +154,7 @@ static const Site *kept_site(Eval *e, const Site *site) {
 void rule_meet(Eval *e, const Env *env, const AstStmt *stmt) {
   if (e->mode != MODE_CHECK && e->mode != MODE_STEP) return;
   Param *param = param_of(e, env, stmt);
-  if (!param) return;
+  if (!param || (param->projected && param->frozen)) return;
   Rule *rule = ARENA_NEW(e->arena, Rule);
   *rule = (Rule){.param = param,
                  .stmt = stmt,
@@ -157,6 +188,23 @@ bool rule_refuses(Eval *e, Span layer) {
   return true;
 }
 
+bool rule_draws(Eval *e, Span call) {
+  if (!e->projects) return false;
+  eval_error(e, "E0204", call, "`project` draws no random numbers");
+  return true;
+}
+
+bool rule_of_layer(Eval *e, const Dims *dims, Span at) {
+  for (int i = 0; e->projects && i < dims->n; i++) {
+    if (!dims_has(e->ruled, dims->at[i])) continue;
+    Report *r =
+        eval_error(e, "E0402", at, "`project` over `%s`, the layers of its stack", dims->at[i]);
+    diag_help(r, "the line is about the parameter of one layer");
+    return false;
+  }
+  return true;
+}
+
 /* ---- the end of the model ---- */
 Val rule_view(const Eval *e, const Val *v) {
   Val all = *v;
@@ -178,7 +226,8 @@ static bool fits(Eval *e, const Rule *rule, const Val *v, const Dims *want) {
 
 static void close_rule(Eval *e, Rule *rule) {
   Val state = val_tensor(VAL_FLOAT, (Dims){0});
-  state.param = rule->param;
+  const Param before = *rule->param;
+  state.param = rule->param, e->projects = rule->param->projected;
   e->ruled = &rule->param->lead, e->site = rule->site, e->self = rule->self;
   state = rule_view(e, &state);
   Val v = eval_expr(e, &rule->env, rule->stmt->value);
@@ -188,6 +237,11 @@ static void close_rule(Eval *e, Rule *rule) {
     lower_next(e, rule->param, &v);
   }
   e->ruled = NULL, e->site = NULL, e->self = NULL;
+  if (e->projects) { /* none of the reads that gradients, adapters and warnings are about */
+    rule->param->used = before.used;
+    rule->param->uses = before.uses, rule->param->products = before.products;
+  }
+  e->projects = false;
 }
 
 void rules_close(Eval *e) {
@@ -195,4 +249,8 @@ void rules_close(Eval *e) {
   for (uint32_t i = 0; i < e->rules.n; i++) close_rule(e, e->rules.at[i]);
 }
 
-Span rule_span(const Eval *e) { return e->rules.at[0]->stmt->word; }
+const AstStmt *rule_line(const Eval *e, AstStmtKind kind) {
+  for (uint32_t i = 0; i < e->rules.n; i++)
+    if (e->rules.at[i]->stmt->kind == kind) return e->rules.at[i]->stmt;
+  return NULL;
+}

@@ -2,6 +2,7 @@
    whole bytes, an equal share of the batch for each worker, a freeze before the end; ranks must
    divide the workers, and parts of the batch must have shares for all. It supports ZeRO stage 1:
    from stage 2 on no rank has the gradients from which its worker's error is computed. */
+#include "frontend/model/sema_rule.h"
 #include "sema_plan.h"
 #include "ir/support/num.h"
 #include <math.h>
@@ -120,9 +121,11 @@ static void check_auto(Eval *e, const AstItem *train) {
 
 /* Its frozen steps are an entry of their own, from which no next values are taken. */
 static void refuse_rules(Eval *e, const AstItem *train) {
-  if (!e->rules.n) return;
-  Report *r =
-      eval_error(e, "E0602", rule_span(e), "`optim onebit_adam` with states that `update` changes");
+  const AstStmt *update = rule_line(e, STMT_UPDATE), *project = rule_line(e, STMT_PROJECT);
+  if (!update && !project) return;
+  Report *r = eval_error(e, "E0602", (update ? update : project)->word,
+                         update ? "`optim onebit_adam` with states that `update` changes"
+                                : "`optim onebit_adam` with weights that `project` changes");
   diag_also(r, train->name.span, "train block `%s`", train->name.text);
   diag_help(r, "`optim adamw` supports them");
 }

@@ -324,8 +324,8 @@ AstStmt *ast_stmt_value(Parse *p, AstStmtKind kind, Span word, AstExpr *value) {
   return stmt;
 }
 
-AstStmt *ast_stmt_update(Parse *p, Span word, AstName name, AstExpr *value) {
-  AstStmt *stmt = ast_stmt_value(p, STMT_UPDATE, word, value);
+AstStmt *ast_stmt_rule(Parse *p, AstStmtKind kind, Span word, AstName name, AstExpr *value) {
+  AstStmt *stmt = ast_stmt_value(p, kind, word, value);
   vec_push(p->c->arena, stmt->names, name);
   return stmt;
 }

@@ -166,7 +166,8 @@ typedef enum AstStmtKind {
   STMT_RETURN, /* return value */
   STMT_LOSS,   /* loss value */
   STMT_AUX,    /* aux value */
-  STMT_UPDATE  /* update name = value */
+  STMT_UPDATE, /* update name = value */
+  STMT_PROJECT /* project name = value */
 } AstStmtKind;
 
 typedef VEC(AstAxes *) AstAxesList;
@@ -179,13 +180,13 @@ typedef struct AstUses { /* Block[Embed -> Mlp], Block */
 struct AstStmt {
   AstStmtKind kind;
   Span span;
-  Span word;           /* the keyword, or the first name of an assignment */
-  AstNames names;      /* PARAM, SUB, STACK, UPDATE: one; INPUT, OUTPUT, ASSIGN: one or more */
-  AstAxes *axes;       /* PARAM, STACK; SUB: NULL if none */
-  bool random;         /* PARAM: initialised with ~ */
-  AstExpr *value;      /* PARAM, ASSIGN, RETURN, LOSS, AUX, UPDATE */
-  AstAttrs attrs;      /* PARAM, ASSIGN */
-  AstNames of;         /* SUB: one; STACK: one or more */
+  Span word;      /* the keyword, or the first name of an assignment */
+  AstNames names; /* PARAM, SUB, STACK, UPDATE, PROJECT: one; INPUT, OUTPUT, ASSIGN: one or more */
+  AstAxes *axes;  /* PARAM, STACK; SUB: NULL if none */
+  bool random;    /* PARAM: initialised with ~ */
+  AstExpr *value; /* PARAM, ASSIGN, RETURN, LOSS, AUX, UPDATE, PROJECT */
+  AstAttrs attrs; /* PARAM, ASSIGN */
+  AstNames of;    /* SUB: one; STACK: one or more */
   AstAxesList of_axes; /* STACK: axes of each, NULL: none */
   AstOptions with;     /* SUB, STACK */
   AstType *type;       /* INPUT */

@@ -131,9 +131,9 @@ static void put_attrs(AstPrinter *printer, const AstAttrs *attrs) {
 }
 
 static void put_stmt(AstPrinter *printer, const AstStmt *stmt) {
-  static const char *const words[] = {"param",  "sub",    "stack", "input", "output",
-                                      "assign", "return", "loss",  "aux",   "update"};
-  _Static_assert(COUNT_OF(words) == STMT_UPDATE + 1, "a word per AstStmtKind");
+  static const char *const words[] = {"param",  "sub",  "stack", "input",  "output", "assign",
+                                      "return", "loss", "aux",   "update", "project"};
+  _Static_assert(COUNT_OF(words) == STMT_PROJECT + 1, "a word per AstStmtKind");
   begin(printer, words[stmt->kind]);
   if (stmt->names.n) fputc(' ', printer->out), put_names(printer, &stmt->names);
   if (stmt->kind != STMT_SUB) put_axes(printer, stmt->axes);

@@ -126,7 +126,7 @@ AstStmt *ast_stmt_stack(Parse *p, Span word, AstName n, AstAxes *a, const AstUse
 AstStmt *ast_stmt_names(Parse *p, AstStmtKind k, Span word, AstNames *names, AstType *t);
 AstStmt *ast_stmt_assign(Parse *p, AstNames *names, AstExpr *value, AstAttrs *attrs);
 AstStmt *ast_stmt_value(Parse *p, AstStmtKind k, Span word, AstExpr *value);
-AstStmt *ast_stmt_update(Parse *p, Span word, AstName name, AstExpr *value);
+AstStmt *ast_stmt_rule(Parse *p, AstStmtKind kind, Span word, AstName name, AstExpr *value);
 AstStmt *ast_stmt_close(AstStmt *s, Span whole);
 AstStmts *ast_stmts_add(Parse *p, AstStmts *l, AstStmt *s);
 

@@ -135,6 +135,7 @@ static const char *line_name(const Parse *p, int found) {
   case LOSS: return " after `loss`";
   case AUX: return " after `aux`";
   case UPDATE: return " in an `update` line";
+  case PROJECT: return " in a `project` line";
   case USE: return " after `use`";
   case DIMS: return " after `dims`";
   case CONST: return " in a `const` line";

@@ -50,6 +50,7 @@ static void shard_error(Span *at, Parse *p, const char *text);
 %token EXTERN "extern" TRAIN "train" PLAN "plan" MACHINE "machine" WEIGHTS "weights" VARIANT "variant"
 %token FOR "for" OF "of" LIKE "like" PAD "pad" AS "as" WITH "with" PARAM "param" SUB "sub" STACK "stack"
 %token INPUT "input" OUTPUT "output" RETURN "return" LOSS "loss" AUX "aux" UPDATE "update"
+%token PROJECT "project"
 %token <text> IDENT "a name" STRING "a string"
 %token <number> NUMBER "a number"
 %token ARROW "->" LARROW "<-" PIPE "|>" DOTSTAR ".*" DOTDOT ".." LE "<=" GE ">=" EQ "==" NE "!="
@@ -201,7 +202,8 @@ stmt: PARAM name shape init expr attrs { $$ = ast_stmt_param(p, @1, $2, $3, $4, 
     | RETURN expr                    { $$ = ast_stmt_value(p, STMT_RETURN, @1, $2); }
     | LOSS expr                      { $$ = ast_stmt_value(p, STMT_LOSS, @1, $2); }
     | AUX expr                       { $$ = ast_stmt_value(p, STMT_AUX, @1, $2); }
-    | UPDATE name "=" expr           { $$ = ast_stmt_update(p, @1, $2, $4); }
+    | UPDATE name "=" expr           { $$ = ast_stmt_rule(p, STMT_UPDATE, @1, $2, $4); }
+    | PROJECT name "=" expr          { $$ = ast_stmt_rule(p, STMT_PROJECT, @1, $2, $4); }
     ;
 choice: name axes_opt                 { $$ = ast_uses_add(p, NULL, $1, $2); }
     | "(" uses ")"                   { $$ = $2; }

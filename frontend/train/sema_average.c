@@ -1,6 +1,7 @@
 /* Checks of optimizers that average their own steps (`schedule_free`): `eval --ema` reads one
    average of every trained parameter, so no other line of the block makes another or none; and the
    average takes the place of a rate that falls. All E0602. Must not: know rules. */
+#include "frontend/model/sema_rule.h"
 #include "frontend/settings/settings.h"
 #include "ir/plan/optimizers.h"
 #include "train.h"
@@ -43,6 +44,17 @@ static void check_rate(Eval *e, const AstItem *train) {
   diag_edit(r, shape->span, "constant");
 }
 
+/* The next step begins at the average and the last point, which `project` would leave. */
+static void refuse_project(Eval *e, const AstItem *train) {
+  const AstStmt *line = rule_line(e, STMT_PROJECT);
+  if (!line) return;
+  Report *r = world_error(e->w, "E0602", line->word,
+                          "`optim %s` writes weights as an average, which `project` would leave",
+                          row_of(e, train)->name);
+  diag_also(r, train->name.span, "train block `%s`", train->name.text);
+  diag_help(r, "`optim adamw` supports `project`");
+}
+
 void check_averages(Eval *e, const AstItem *train) {
   const SettingGroup *group;
   uint32_t n = train ? settings_groups(e->ctx, train, "optim", &group) : 0;
@@ -52,5 +64,5 @@ void check_averages(Eval *e, const AstItem *train) {
     if (averages(e, group[i].item) != own)
       return refuse_other_line(e, group[i].item,
                                (own ? row_of(e, train) : row_of(e, group[i].item))->name);
-  if (own) check_average(e, train), check_rate(e, train);
+  if (own) check_average(e, train), check_rate(e, train), refuse_project(e, train);
 }

@@ -105,7 +105,9 @@ static const char *ruled_name(const Global *global) {
    in the copy. */
 static Fn *take_gradients(Module *m, Fn *step, ValueId *gradient, ValueId *next, ValueId *loss) {
   Rebuild rebuild = rebuild_begin(m, step);
+  const bool *left_out = projected_alone(m, step);
   EACH_OP (step, o) {
+    if (*left_out++) continue;
     const char *name = o->code == OP_store ? base_name(o->global) : NULL, *rule = NULL;
     if (o->code == OP_store && !name) rule = ruled_name(o->global);
     for (uint32_t g = 0; (name || rule) && g < m->globals.n; g++)
@@ -134,7 +136,7 @@ static void drop_outputs(Module *m, bool keep) {
   for (uint32_t i = 0; i < m->globals.n; i++) {
     Global *global = m->globals.at[i];
     const char *name = keep ? NULL : base_name(global);
-    if (!name) name = ruled_name(global);
+    if (!name && global->kind == GLOBAL_OUTPUT) name = made_rule(global->name);
     Global *of = name ? global_named(m, name) : NULL;
     if (!of || of->kind != GLOBAL_PARAM) m->globals.at[n++] = global;
   }
@@ -220,6 +222,16 @@ static void update_states(Update *u, const ValueId *next) {
   u->fine = fine;
 }
 
+/* A parameter without a gradient is projected as well. */
+static void project_others(Update *u, const ValueId *gradient) {
+  for (uint32_t i = 0; i < u->globals; i++) {
+    Global *global = u->m->globals.at[i];
+    u->loc = global->loc;
+    if (gradient[i] == NO_VALUE && projected_is(u, global))
+      put(u, global, ir_load(u->m, u->f, global, u->loc));
+  }
+}
+
 static void update_all(Update *u, ValueId *gradient) {
   for (uint32_t i = 0; i < u->globals; i++)
     if (gradient[i] != NO_VALUE) gradient[i] = update_delivered(u, gradient[i]);
@@ -253,7 +265,7 @@ void pass_optimizer(Module *m) {
   ValueId *gradient = ARENA_ARRAY(m->arena, ValueId, m->globals.n + 1);
   ValueId *next = ARENA_ARRAY(m->arena, ValueId, m->globals.n + 1);
   for (uint32_t i = 0; i < m->globals.n; i++) gradient[i] = next[i] = NO_VALUE;
-  Update u = {.m = m, .globals = m->globals.n, .loss = NO_VALUE};
+  Update u = {.m = m, .model = step, .globals = m->globals.n, .loss = NO_VALUE};
   bool by_workers = train_freezes(m) && plan_micro(m);
   u.f = by_workers ? onebit_warm_up(m, step, gradient, &u.loss)
                    : take_gradients(m, step, gradient, next, &u.loss);
@@ -262,6 +274,7 @@ void pass_optimizer(Module *m) {
   if (keep) store_gradients(&u, gradient);
   update_all(&u, gradient);
   update_states(&u, next);
+  project_others(&u, gradient);
   Fn *frozen = train_freezes(m) ? onebit_entry(m, step) : NULL;
   drop_outputs(m, keep);
   module_replace(m, step, u.f);

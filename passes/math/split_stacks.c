@@ -57,7 +57,7 @@ typedef struct RangeFn { /* a function being rewritten */
 static bool is_of(const Global *global, Str path) {
   size_t n = strlen(path);
   const char *name = global->kind == GLOBAL_PARAM    ? global->name
-                     : global->kind == GLOBAL_OUTPUT ? made_rest(global->name, MADE_NEXT)
+                     : global->kind == GLOBAL_OUTPUT ? made_rule(global->name)
                                                      : NULL;
   return name && !strncmp(name, path, n) && !strncmp(name + n, ".*", 2);
 }

@@ -8,6 +8,7 @@
 
 typedef struct Update {
   Module *m;
+  const Fn *model;  /* the step that `grad` made: lines `project` are read in it (projected.c) */
   Fn *f;            /* the new step */
   Loc loc;          /* of the parameter in work */
   uint32_t globals; /* number of globals that may have a gradient: those from before */
@@ -78,8 +79,17 @@ static inline Global *update_state(Module *m, const char *name, Type t) {
   return g ? g : module_add_global(m, GLOBAL_STATE, intern(m->ctx->names, name), t, (Loc){0});
 }
 
-/* Stores the new value of a parameter or state, if the step is fine; returns the stored value. */
+/* Lines `project` (projected.c): the name of the parameter whose value the op stores, or NULL; by
+   op of a step: is it read by such lines alone? Has a parameter one, and its value by the line. */
+const char *projected_name(const Op *o);
+bool *projected_alone(Module *m, const Fn *step);
+bool projected_is(const Update *u, const Global *global);
+ValueId projected_value(Update *u, const Global *global, ValueId updated);
+
+/* Stores the new value of a parameter, projected, or of a state, if the step is fine; returns the
+   stored value. */
 static inline ValueId put(Update *u, Global *g, ValueId v) {
+  if (projected_is(u, g)) v = projected_value(u, g, v);
   if (value_type(u->f, v)->elem != g->type.elem) v = ir_cast(u->m, u->f, v, g->type.elem, u->loc);
   if (u->fine != NO_VALUE)
     v = ir_where(u->m, u->f, u->fine, v, ir_load(u->m, u->f, g, u->loc), u->loc);

@@ -102,7 +102,7 @@ static bool compare(const Side *lower, const Side *update, const Side *whole, co
   bool good = true;
   for (uint32_t i = 0; i < lower->m->globals.n; i++) {
     const Global *g = lower->m->globals.at[i];
-    if (g->kind == GLOBAL_OUTPUT && !made_rest(g->name, MADE_NEXT))
+    if (g->kind == GLOBAL_OUTPUT && !made_rule(g->name))
       good &= same(lower, update, g->name, 1e-4) && same(lower, whole, g->name, 1e-4);
     if (g->kind == GLOBAL_OUTPUT && strstr(g->name, "loss"))
       good &= same(lower, micro, g->name, 1e-4);

@@ -76,23 +76,26 @@ def write(name, shape, values, folder):
         f.write(array.array(kind, values).tobytes())
 
 
-def main():
+def compare(model, columns, wanted):
+    """The losses of MODEL.shard, on one rank and under its plans, with those of PyTorch."""
     shardc, folder, bad = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2]), 0
-    file = f'{routed.HERE}/dit_small.shard'
+    file = f'{routed.HERE}/{model}.shard'
     shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(folder)
-    for name, (shape, values) in COLUMNS.items(): write(name, shape, values, folder)
+    for name, (shape, values) in columns.items(): write(name, shape, values, folder)
     shapes = routed.shapes_of(shardc, file, folder)
     json.dump(shapes, open(f'{folder}/shapes.json', 'w'))
     routed.write_weights(weights(shapes), shapes, f'{folder}/init.safetensors')
     for plan in [None, *re.findall(r'^plan (\w+)', open(file).read(), re.M)]:
         got = routed.losses(shardc, file, plan, folder)
-        worst = max((abs(a - b) / b for a, b in zip(got, LOSSES)), default=1)
+        worst = max((abs(a - b) / b for a, b in zip(got, wanted)), default=1)
         print(f'{plan or "one rank"}: {len(got)} losses, worst relative error {worst:.1e}', flush=True)
-        wrong = len(got) != len(LOSSES) or not worst <= (2e-6 if plan else 1e-6)
-        if wrong: print(got, LOSSES)
+        wrong = len(got) != len(wanted) or not worst <= (2e-6 if plan else 1e-6)
+        if wrong: print(got, wanted)
         bad += wrong
     sys.exit(bad > 0)
 
 
-if __name__ == '__main__': make(sys.argv[2]) if sys.argv[1] == 'make' else main()
+if __name__ == '__main__':
+    if sys.argv[1] == 'make': make(sys.argv[2])
+    else: compare('dit_small', COLUMNS, LOSSES)

@@ -5,7 +5,7 @@ if exists('b:current_syntax')
 endif
 syn iskeyword @,48-57,_,39
 syn keyword shardItem use dims const fn grad layer model layout variant
-syn keyword shardLine param sub stack input output return loss aux update
+syn keyword shardLine param sub stack input output return loss aux update project
 syn keyword shardPart for of like pad as with
 syn keyword shardWord none all causal on off inf pi
 syn keyword shardLayer Linear LayerNorm RMSNorm
