@@ -86,6 +86,7 @@ static double field_most(double a, double b) {
 }
 
 double field_logaddexp(double a, double b) {
+  if (a == -INFINITY || b == -INFINITY) return a == -INFINITY ? b : a; /* no terms */
   return field_log(field_add(field_exp(a), field_exp(b)));
 }
 
