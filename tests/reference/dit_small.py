@@ -45,7 +45,8 @@ def make(work):
 
     def forward():
         angle = data['time'][:, None] * torch.exp(-math.log(10000) / FREQ * torch.arange(FREQ))
-        c = linear(silu(linear(torch.cat([angle.cos(), angle.sin()], -1), 'time1')), 'time2') + p['class'][data['label']]
+        c = linear(silu(linear(torch.cat([angle.cos(), angle.sin()], -1), 'time1')), 'time2')
+        c = c + p['class'][data['label']]
         x = linear(data['noisy'], 'patch') + p['place']
         for i in range(3):
             shift1, scale1, gate1, shift2, scale2, gate2 = linear(silu(c), 'blocks.*.mod', i)[:, None].chunk(6, -1)
