@@ -266,6 +266,15 @@ static const Mask *as_mask(Eval *e, const Val *v) {
   return mask;
 }
 
+/* Masks and random bits are values of the module, though kernels compute them where they read. */
+static bool scores_are_countable(Eval *e, const AttentionParts *parts, const Dims *scores, bool all,
+                                 Span mask_at) {
+  const Dims square = {.n = 2, .at = {parts->q, parts->k}};
+  if (drops(e, parts))
+    return eval_is_countable(e, scores, &e->running, parts->expr[8]->span, "random numbers");
+  return all || eval_is_countable(e, &square, &e->running, mask_at, "a mask");
+}
+
 Val eval_attention(Eval *e, const Call *call) {
   AttentionParts parts = {0};
   Dims scores;
@@ -279,6 +288,7 @@ Val eval_attention(Eval *e, const Call *call) {
   if (!mask_check(e, m, &scores, &axes_of, mask_at)) return val_poison();
   if (!m->layout.n) mask_note(e, &(MaskUse){NULL, m, parts.q, parts.k, mask_at});
   bool all = mask_reduced(e, m)->kind == MASK_ALL;
+  if (!scores_are_countable(e, &parts, &scores, all, mask_at)) return val_poison();
   Val k = renamed(e, &parts, 1), v = renamed(e, &parts, 2), out[2];
   if (drops(e, &parts) && rule_draws(e, call->site->span)) return val_poison();
   if (!op_knows(call, &parts, &k, &v)) return walk_definition(e, call, &parts);
