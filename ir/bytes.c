@@ -71,6 +71,14 @@ SharedBytes shared_bytes(Arena *arena, const Fn *f) {
   return bytes;
 }
 
+bool op_touches(const Op *o, const ValueId *class, ValueId v) {
+  for (uint32_t i = 0; i < o->nin; i++)
+    if (class[o->in[i]] == class[v]) return true;
+  for (uint32_t i = 0; i < o->nout; i++)
+    if (class[o->out + i] == class[v]) return true;
+  return false;
+}
+
 int64_t op_work(const Op *o, Tier t) {
   if (o->code == OP_loop) return attr_int(&o->callee->attrs, tier_frame(t), 0);
   bool there = t == (o->code == OP_kernel ? kernel_tier(o->callee) : TIER_device);

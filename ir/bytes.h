@@ -12,6 +12,8 @@ typedef struct SharedBytes { /* by value */
 
 /* For a function whose views have their base defined before them. */
 SharedBytes shared_bytes(Arena *arena, const Fn *f);
+/* Does an operand or a result of the op share bytes with v? class: by value, shared_bytes */
+bool op_touches(const Op *o, const ValueId *class, ValueId v);
 
 /* A concat whose operands are made at their places in its result: nothing runs for it. */
 bool op_lays(const Fn *f, const Op *o);

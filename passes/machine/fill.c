@@ -60,19 +60,11 @@ static void add_makers(const GapFilling *fill, ValueId v, OpIds *list) {
     for (uint32_t i = 0; i < o->nin; i++) add_makers(fill, o->in[i], list);
 }
 
-static bool touches(const GapFilling *fill, const Op *o, ValueId class) {
-  for (uint32_t i = 0; i < o->nin; i++)
-    if (fill->class[o->in[i]] == class) return true;
-  for (uint32_t i = 0; i < o->nout; i++)
-    if (fill->class[o->out + i] == class) return true;
-  return false;
-}
-
 /* Does it write in place over bytes that the other op touches? */
 static bool writes_over(const GapFilling *fill, const Op *o, const Op *other) {
   for (uint32_t i = 0; i < o->nout; i++)
     if (fill->f->values.at[o->out + i].storage.view == VIEW_INPLACE &&
-        touches(fill, other, fill->class[o->out + i]))
+        op_touches(other, fill->class, o->out + i))
       return true;
   return false;
 }

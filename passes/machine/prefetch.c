@@ -165,18 +165,11 @@ static OpId needed_at(const PrefetchPass *pass, OpId id) {
   return pass->f->ops.n;
 }
 
-static bool touches(const PrefetchPass *pass, const Op *o, ValueId class) {
-  for (uint32_t k = 0; k < o->nin; k++)
-    if (pass->class[o->in[k]] == class) return true;
-  for (uint32_t k = 0; k < o->nout; k++)
-    if (pass->class[o->out + k] == class) return true;
-  return false;
-}
-
 /* Does a message in flight release these bytes just before op `at`? */
 static bool lets_go(const PrefetchPass *pass, OpId at, ValueId class) {
   for (OpId i = 0; i < at; i++)
-    if (pass->plan[i].flies && pass->plan[i].to == at && touches(pass, &pass->f->ops.at[i], class))
+    if (pass->plan[i].flies && pass->plan[i].to == at &&
+        op_touches(&pass->f->ops.at[i], pass->class, class))
       return true;
   return false;
 }
@@ -197,7 +190,9 @@ static OpId ready_at(const PrefetchPass *pass, OpId id) {
   const Op *o = &pass->f->ops.at[id], *def = value_def(pass->f, o->in[0]);
   ValueId class = pass->class[o->in[0]];
   if (is_inplace(pass, o)) {
-    while (id && !touches(pass, &pass->f->ops.at[id - 1], class) && !lets_go(pass, id, class)) id--;
+    while (id && !op_touches(&pass->f->ops.at[id - 1], pass->class, class) &&
+           !lets_go(pass, id, class))
+      id--;
     return id;
   }
   if (o->code == OP_all_to_all || o->code == OP_rotate) {
