@@ -34,23 +34,25 @@ Point attention_head_point(const AttentionHead *head) {
   return p;
 }
 
-LLVMValueRef attention_head_admits(const AttentionHead *head, const Point *queries,
-                                   LLVMValueRef key, int lanes) {
+/* The mask, the kept positions or the bias at the queries and a key. */
+static LLVMValueRef value_at(const AttentionHead *head, ValueId v, const Point *queries,
+                             LLVMValueRef key) {
   Point p = *queries;
-  must(head->f->mask != NO_VALUE, "kernel %s: attention without a mask asks it", head->e->k->name);
+  must(v != NO_VALUE, "kernel %s: attention without an operand asks it", head->e->k->name);
   point_set(&p, (Index){.dim = head->f->key, .at = key});
   expr_reset(head->e);
-  return emit_splat(head->e, expr_value(head->e, head->f->mask, &p), lanes);
+  return expr_value(head->e, v, &p);
+}
+
+LLVMValueRef attention_head_admits(const AttentionHead *head, const Point *queries,
+                                   LLVMValueRef key, int lanes) {
+  return emit_splat(head->e, value_at(head, head->f->mask, queries, key), lanes);
 }
 
 LLVMValueRef attention_head_kept(const AttentionHead *head, const Point *queries, LLVMValueRef key,
                                  int lanes) {
   Emit *e = head->e;
-  Point p = *queries;
-  must(head->f->kept != NO_VALUE, "kernel %s: attention without dropout asks it", e->k->name);
-  point_set(&p, (Index){.dim = head->f->key, .at = key});
-  expr_reset(e);
-  LLVMValueRef x = emit_splat(e, expr_value(e, head->f->kept, &p), lanes);
+  LLVMValueRef x = emit_splat(e, value_at(head, head->f->kept, queries, key), lanes);
   x = LLVMBuildICmp(e->builder, LLVMIntNE, x, LLVMConstNull(LLVMTypeOf(x)), "");
   return LLVMBuildSelect(e->builder, x, emit_splat(e, emit_f32(e, head->f->larger), lanes),
                          emit_splat(e, emit_f32(e, 0), lanes), "");
@@ -59,11 +61,7 @@ LLVMValueRef attention_head_kept(const AttentionHead *head, const Point *queries
 LLVMValueRef attention_head_bias(const AttentionHead *head, const Point *queries, LLVMValueRef key,
                                  int lanes) {
   Emit *e = head->e;
-  Point p = *queries;
-  must(head->f->bias != NO_VALUE, "kernel %s: attention without a bias asks it", e->k->name);
-  point_set(&p, (Index){.dim = head->f->key, .at = key});
-  expr_reset(e);
-  LLVMValueRef x = expr_value(e, head->f->bias, &p);
+  LLVMValueRef x = value_at(head, head->f->bias, queries, key);
   x = expr_convert(e, x, value_type(e->k, head->f->bias)->elem, ELEM_f32);
   return LLVMBuildFMul(e->builder, emit_splat(e, x, lanes),
                        emit_splat(e, emit_f32(e, LOG2_E), lanes), "");

@@ -60,17 +60,23 @@ static int add_bias(Harness *h, int i, const AttentionShape *s, int next) {
   return 7;
 }
 
+/* The operands `mask` and those that kernel i has after it; *out: the next value. */
+static const char *add_others(Harness *h, int i, const AttentionShape *s, const char *mask,
+                              int *out) {
+  int kept = add_kept(h, i, s, *out);
+  *out += kept;
+  if (kept) mask = arena_printf(h->arena, "%s, %%%d", mask, *out - 1);
+  int biased = add_bias(h, i, s, *out);
+  *out += biased;
+  return biased ? arena_printf(h->arena, "%s, %%%d", mask, *out - 1) : mask;
+}
+
 void attention_forward(Harness *h, int i, const char *elem, AttentionShape s, AttentionMask m) {
   int out = 3 + (*m.arguments ? 1 : 0) + m.values;
   const char *mask = out == 3 ? "" : arena_printf(h->arena, ", %%%d", out - 1);
   harness_add(h, "kernel @k%d(%%0 : %s, %%1 : %s, %%2 : %s%s) {family = \"attention\"} {\n%s", i,
               q_type(h, &s, elem), k_type(h, &s, elem), k_type(h, &s, elem), m.arguments, m.ops);
-  int kept = add_kept(h, i, &s, out);
-  out += kept;
-  if (kept) mask = arena_printf(h->arena, "%s, %%%d", mask, out - 1);
-  int biased = add_bias(h, i, &s, out);
-  out += biased;
-  if (biased) mask = arena_printf(h->arena, "%s, %%%d", mask, out - 1);
+  mask = add_others(h, i, &s, mask, &out);
   harness_add(h, "  %%%d, %%%d = attention[S -> T; D] %%0, %%1, %%2%s {scale = %g%s} : ", out,
               out + 1, mask, scale_of(i), settings_of(i));
   harness_add(h, "%s, %s\n  return %%%d, %%%d\n}\n", harness_dense(h, elem, s.nq, s.qdim, s.qsize),
@@ -95,12 +101,7 @@ void attention_backward(Harness *h, int i, const char *elem, AttentionShape s, A
               k_type(h, &s, elem), k_type(h, &s, elem));
   harness_add(h, "%%3 : %s, %%4 : %s, %%5 : %s%s) {family = \"attention_grad\"} {\n%s",
               q_type(h, &s, elem), lse_type(h, &s), q_type(h, &s, elem), m.arguments, m.ops);
-  int kept = add_kept(h, i, &s, out);
-  out += kept;
-  if (kept) mask = arena_printf(h->arena, "%s, %%%d", mask, out - 1);
-  int biased = add_bias(h, i, &s, out);
-  out += biased;
-  if (biased) mask = arena_printf(h->arena, "%s, %%%d", mask, out - 1);
+  mask = add_others(h, i, &s, mask, &out);
   harness_add(h,
               "  %%%d, %%%d, %%%d = attention_grad[S -> T; D] %%0, %%1, %%2, %%3, %%4, %%5%s "
               "{scale = %g%s} : ",
