@@ -131,33 +131,37 @@ static void test_random_numbers(void **state) {
   harness_free(h);
 }
 
+static const double ROUNDED_TO[] = {0.004, 0.1, 3, 12, 200};
+
+static void run_up_to(void **state, double to, const char *kernel, double tolerance) {
+  Harness *h = harness_new(*state);
+  h->low = -to, h->high = to;
+  harness_add(h, "%s", kernel);
+  assert_int_equal(harness_run(h, tolerance), 0);
+  harness_free(h);
+}
+
 /* Rounded to 16 bits: to one unit in the last place of f16, small numbers and ends included. */
 static void test_rounded(void **state) {
-  static const double to[] = {0.004, 0.1, 3, 12, 200};
-  for (size_t i = 0; i < sizeof to / sizeof *to; i++) {
-    Harness *h = harness_new(*state);
-    h->low = -to[i], h->high = to[i];
-    harness_add(h, "kernel @t(%%0 : f32[A:4003]) {family = \"elem\"} {\n  %%1 = tanh %%0 : "
-                   "f32[A:4003]\n  %%2 = mul %%1, %%0 : f32[A:4003]\n"
-                   "  %%3 = add %%2, %%1 : f32[A:4003]\n  %%4 = cast %%1 : f16[A:4003]\n"
-                   "  %%5 = cast %%3 : f16[A:4003]\n  return %%4, %%5\n}\n");
-    assert_int_equal(harness_run(h, fmin(to[i], 1) * 0x1p-10 * (1 + to[i])), 0);
-    harness_free(h);
+  for (size_t i = 0; i < sizeof ROUNDED_TO / sizeof *ROUNDED_TO; i++) {
+    double to = ROUNDED_TO[i];
+    run_up_to(state, to,
+              "kernel @t(%0 : f32[A:4003]) {family = \"elem\"} {\n  %1 = tanh %0 : f32[A:4003]\n"
+              "  %2 = mul %1, %0 : f32[A:4003]\n  %3 = add %2, %1 : f32[A:4003]\n"
+              "  %4 = cast %1 : f16[A:4003]\n  %5 = cast %3 : f16[A:4003]\n  return %4, %5\n}\n",
+              fmin(to, 1) * 0x1p-10 * (1 + to));
   }
 }
 
 /* For bf16 within 2^-11 of the value, and of the products that read it, beside the rounding. */
 static void test_rounded_bf16(void **state) {
-  static const double to[] = {0.004, 0.1, 3, 12, 200};
-  for (size_t i = 0; i < sizeof to / sizeof *to; i++) {
-    Harness *h = harness_new(*state);
-    h->low = -to[i], h->high = to[i];
-    harness_add(h, "kernel @t(%%0 : f32[A:4003]) {family = \"elem\"} {\n  %%1 = tanh %%0 : "
-                   "f32[A:4003]\n  %%2 = mul %%1, %%0 : f32[A:4003]\n"
-                   "  %%3 = cast %%1 : bf16[A:4003]\n  %%4 = cast %%2 : bf16[A:4003]\n"
-                   "  return %%3, %%4\n}\n");
-    assert_int_equal(harness_run(h, fmin(to[i], 1) * 0x1.2p-8 * fmax(1, to[i])), 0);
-    harness_free(h);
+  for (size_t i = 0; i < sizeof ROUNDED_TO / sizeof *ROUNDED_TO; i++) {
+    double to = ROUNDED_TO[i];
+    run_up_to(state, to,
+              "kernel @t(%0 : f32[A:4003]) {family = \"elem\"} {\n  %1 = tanh %0 : f32[A:4003]\n"
+              "  %2 = mul %1, %0 : f32[A:4003]\n  %3 = cast %1 : bf16[A:4003]\n"
+              "  %4 = cast %2 : bf16[A:4003]\n  return %3, %4\n}\n",
+              fmin(to, 1) * 0x1.2p-8 * fmax(1, to));
   }
 }
 
