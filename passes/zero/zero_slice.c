@@ -445,10 +445,52 @@ bool slice_read_update(GroupSlice *slice) {
   return !slice->why;
 }
 
+/* ---- padding ---- */
+
+/* Is the result 0 where these operands are? */
+static bool keeps_zero(const Op *op, const bool *zero) {
+  bool first = op->nin > 0 && zero[op->in[0]], second = op->nin > 1 && zero[op->in[1]];
+  switch (op->code) {
+  case OP_mul: return first || second;
+  case OP_div: return first && !second;
+  case OP_add:
+  case OP_sub:
+  case OP_min:
+  case OP_max: return first && second;
+  case OP_where: return second && zero[op->in[2]];
+  case OP_neg:
+  case OP_abs:
+  case OP_sign:
+  case OP_sqrt:
+  case OP_cast:
+  case OP_wide:
+  case OP_expand: return first;
+  case OP_const: return attr_float(&op->attrs, ATTR_value, 1) == 0;
+  default: return false;
+  }
+}
+
+/* A group is padded with zeros, which numbers of its parameters are sums over. Does the update
+   leave them 0? */
+static bool keeps_padding(GroupSlice *slice) {
+  const ZeroMember *member = &slice->member;
+  bool *zero = ARENA_ARRAY(slice->z->m->arena, bool, slice->f->values.n + 1), measured = false,
+       kept = true;
+  const bool *number = slice_numbers(slice, &measured);
+  EACH_OP (slice->f, op) {
+    if (stores_member(slice, op)) kept = kept && zero[op->in[0]];
+    if (op->nout != 1 || number[op->out]) continue;
+    bool own = op->code == OP_load && (op->global == member->param || own_state(slice, op));
+    zero[op->out] = own || op->out == member->leaf || keeps_zero(op, zero);
+  }
+  return !measured || kept;
+}
+
 bool slice_read(GroupSlice *slice, ZeroGroup *key) {
   if (!slice_read_update(slice)) return false;
   find_sum(slice, key);
   check_uses(slice);
+  need(slice, keeps_padding(slice), "its update would change the zeros that pad a group");
   return !slice->why;
 }
 
