@@ -23,6 +23,7 @@ RULES = ['adamw lr = 0.1 eps = 0.1', 'adamw lr = 0.2 betas = [0.5, 0.9] eps = 0.
          'onebit_adam lr = 0.1 eps = 0.1 freeze = 1 workers = 4 block = 64',
          'onebit_adam lr = 0.1 eps = 0.1 freeze = 1 workers = 4 block = 64 renew = 1']
 AVERAGES = ['lr = 0.1 eps = 0.1', 'lr = 0.2 betas = [0.5, 0.9] eps = 0.2 weight_decay = 0.1']
+PROJECTIONS = ['{w} / sqrt(0.1 + sum[{d}]({w}^2))', '{w} - mean[{d}]({w})', 'clamp({w}, -0.6, 0.7)']
 SCHEDULES = ['constant', 'cosine warmup = 1 floor = 0.1', 'linear floor = 0.2', 'wsd decay = 50% floor = 0.1',
              'inverse_sqrt warmup = 2']
 
@@ -261,6 +262,17 @@ def frozen(r, text):
                   flags=re.M) + 'model M {' + model
 
 
+def projected(r, text):
+    """Some trained parameters are projected after each step."""
+    ruled = re.findall(r'^  update (\w+)', text, re.M)
+
+    def line(m):
+        if m[1] in ruled or r.random() < .5: return m[0]
+        return f'{m[0]}\n  project {m[1]} = ' + r.choice(PROJECTIONS).format(w=m[1], d=r.choice(m[2].split(', ')))
+
+    return re.sub(r'^  param (\w+) \[(.+?)\] (?!.*@frozen).*$', line, text, flags=re.M)
+
+
 def trained(r, text):
     text = frozen(after(text, []), text)
     head, block = text.split('train t {', 1)
@@ -291,5 +303,7 @@ def trained(r, text):
     own = after(text, ['average'])
     if own.random() < .15 and 'onebit' not in block and not any(re.match('lr (?!constant)', line) for line in more):
         block = re.sub(r'optim .*', 'optim schedule_free ' + own.choice(AVERAGES), block)
+    own = after(text, ['project'])
+    if own.random() < .2 and not re.search('onebit|schedule_free', block): head = projected(own, head)    # E0602
     more = f'  steps {steps}\n' + ''.join(f'  {line}\n' for line in more)
     return head + 'train t {' + block.replace('  steps 2\n', more)

@@ -1,6 +1,6 @@
 """Random programs under two random plans each, in one process as far as it goes (trial.c).
 
-    python3 trial.py TRIAL [--from N] [--count N] [--also N ..] [--routed] [--plans WORDS] [--keep FOLDER] [--words]
+    python3 trial.py TRIAL [--from N] [--count N] [--also N ..] [--routed] [--plans WORDS] [--text WORDS] [--keep FOLDER] [--words]
 
 The same number gives the same program and plans. Files of programs that fail stay in FOLDER.
 """
@@ -67,12 +67,14 @@ def main():
     p.add_argument('--also', type=int, nargs='*', default=[])
     p.add_argument('--routed', action='store_true', help='of these numbers those with a layer of experts')
     p.add_argument('--plans', metavar='WORDS', help='of these numbers those with a plan that has one: "ring|balanced"')
+    p.add_argument('--text', metavar='WORDS', help='of these numbers those whose program has one: "project"')
     p.add_argument('--keep')
     p.add_argument('--words', action='store_true', help='also the equal pairs by words of their plans')
     a = p.parse_args()
     count, began = Counter(), time.time()
     numbers = [n for n in range(a.first, a.first + a.count) if not a.routed or Program(n, across=True).routed()]
     if a.plans: numbers = [n for n in numbers if re.search(a.plans, text_of(n).split('plan one ')[1])]
+    if a.text: numbers = [n for n in numbers if re.search(a.text, text_of(n).split('plan one ')[0])]
     numbers += a.also
     with tempfile.TemporaryDirectory() as folder:
         for i in range(0, len(numbers), AT_ONCE):
