@@ -2,6 +2,7 @@
    kernels (optimizer, schedule, sizes, plan) cannot be changed and are refused. The program's table
    is constant: the run gets a copy of it with the new values. */
 #include "run.h"
+#include "ir/plan/setting_default.h"
 #include "ir/support/num.h"
 #include <math.h>
 #include <stdio.h>
@@ -52,8 +53,9 @@ static bool check(const rt_program *program, const char *key, const char *value,
     int d = rt_distance(key, open_keys[i].key);
     if (d < best) best = d, near = open_keys[i].key;
   }
-  if (rt_setting_said(program, key)) {
-    rt_fault(f, 103, "%s is compiled in", key);
+  bool said = rt_setting_said(program, key);
+  if (said || (!setting_group_length(key) && setting_default(key, ""))) {
+    rt_fault(f, 103, said ? "%s is compiled in" : "this executable was compiled without %s", key);
     return rt_help(f, "compile again with --set %s=%s", key, value);
   }
   rt_fault(f, 103, "no setting `%s`", key);

@@ -7,6 +7,7 @@
 #include "runtime/base/setting.h"
 #include "runtime/store/run_settings.h"
 #include "ir/support/num.h"
+#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,14 +46,17 @@ static bool ends(const char *text, const char *with) {
   return n >= k && !strcmp(text + n - k, with);
 }
 
-/* A decay may be 0. */
+/* A decay may be 0. The program keeps 32 bits of it. */
 static bool fits(const char *key, const char *text, Fault *f) {
   char *end;
+  bool decay = ends(key, ".weight_decay");
   double v = strtod(text, &end);
-  bool least = ends(key, ".weight_decay") ? v >= 0 : v > 0;
-  if (end != text && !*end && least && isfinite(v)) return true;
-  return rt_fault(f, 103, "%s takes a number %s, not `%s`", key,
-                  ends(key, ".weight_decay") ? "from 0" : "above 0", text);
+  float kept = (float)v;
+  bool number = end != text && !*end && !isspace((unsigned char)*text) && isfinite(v);
+  if (number && isfinite(kept) && (kept > 0 || (decay && v == 0))) return true;
+  rt_fault(f, 103, "%s takes a number %s, not `%s`", key, decay ? "from 0" : "above 0", text);
+  if (number && v > 0) rt_help(f, "in 32 bits it is %s", kept > 0 ? "infinite" : "0");
+  return false;
 }
 
 static void add_line(Run *r, const char *key, const char *value) {
