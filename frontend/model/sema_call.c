@@ -118,10 +118,11 @@ static void fill_star(const Eval *e, Call *call) {
   }
 }
 
-/* A function of the library reduces the dims in a group without arrow, so the operand must have
-   them. Checked at the call, whose words are the user's. */
+/* A function of the library reduces the dims in a group without arrow, so its operand, if it needs
+   one, must have them. Checked at the call, whose words are the user's. */
 static bool library_needs(Eval *e, const Decl *decl, const Call *call) {
   if (!decl->std || !call->n || !strcmp(decl->name, "attention")) return true;
+  if (decl->item->operands.n && decl->item->operands.at[0].value) return true;
   for (int i = 0; i < call->groups.n; i++)
     if (!call->groups.at[i].arrow &&
         !need_dims(e, call, &call->groups.at[i].from, &call->arg[0], call->expr[0]))

@@ -9,10 +9,31 @@
 
 /* ---- mesh ---- */
 
+/* Words of a `place` line after the arrow, which are no axes. */
+static const struct {
+  const char *word, *how;
+} target_words[] = {{"else", "DIM -> AXIS else DIM"},
+                    {"none", "NAME -> none"},
+                    {"balanced", "DIM -> AXIS balanced"},
+                    {"activations", "DIM -> AXIS activations"},
+                    {"ring", "DIM -> AXIS ring"}};
+
+/* How it is written; NULL: it is no such word. */
+static const char *target_word(const char *name) {
+  for (size_t i = 0; i < COUNT_OF(target_words); i++)
+    if (!strcmp(name, target_words[i].word)) return target_words[i].how;
+  return NULL;
+}
+
 static void read_mesh(PlanCheck *check) {
   const AstSetting *setting = settings_line(check->item, "mesh");
   for (uint32_t i = 0; setting && i < setting->values.n; i++) {
     const AstPair *pair = &setting->values.at[i];
+    if (pair->key && target_word(pair->key->text)) {
+      Report *r = world_error(check->w, "E0602", pair->key->span,
+                              "`%s` is a word of `place` lines, not an axis", pair->key->text);
+      diag_help(r, "give the axis another name");
+    }
     if (pair->key && pair->value->kind == VALUE_NUMBER && pair->value->number.integer)
       vec_push(check->e->arena, check->mesh,
                (PlanAxis){pair->key->text, pair->value->number.integral, pair->value->span, false});
@@ -65,17 +86,13 @@ static PlanAxis *need_axis(PlanCheck *check, Str name, Span at) {
 
 /* ---- rules ---- */
 
-/* Words that follow the axes: `place A else B -> axis`. True: it is one. */
+/* True: it is a word that follows the arrow. */
 static bool refuse_word(PlanCheck *check, const AstValue *value, Str name) {
-  static const char *const words[] = {"else", "balanced", "activations"};
-  for (size_t i = 0; i < COUNT_OF(words); i++)
-    if (!strcmp(name, words[i])) {
-      diag_help(world_error(check->w, "E0602", value->span, "`%s` follows the axes", name), "%s",
-                i ? arena_printf(check->e->arena, "`place DIM -> AXIS %s`", name)
-                  : "`place DIM -> AXIS else DIM`");
-      return true;
-    }
-  return false;
+  const char *how = target_word(name);
+  if (!how) return false;
+  Report *r = world_error(check->w, "E0602", value->span, "`%s` follows `->`", name);
+  diag_help(r, "`place %s`", how);
+  return true;
 }
 
 /* h[0..3].attn: layers of a stack are one tensor, which is split or is not. */
@@ -115,7 +132,7 @@ static void check_operands(PlanCheck *check, const PlaceLine *line) {
 }
 
 static void read_target(PlanCheck *check, PlaceLine *line, const AstSetting *setting) {
-  bool otherwise = false;
+  bool otherwise = false, named = false;
   for (uint32_t i = 0; i < setting->target.n; i++) {
     const AstValue *value = setting->target.at[i].value;
     if (value->kind != VALUE_PATH || setting->target.at[i].key) continue;
@@ -127,6 +144,7 @@ static void read_target(PlanCheck *check, PlaceLine *line, const AstSetting *set
     else if (otherwise) read_operand(check, line, value, true);
     else if (!strcmp(name, "none")) line->none = true;
     else {
+      named = true;
       PlanAxis *axis = need_axis(check, name, value->span);
       if (axis && plan_line_has_axis(line, axis)) {
         world_error(check->w, "E0606", value->span, "mesh axis `%s` is written twice", name);
@@ -136,6 +154,9 @@ static void read_target(PlanCheck *check, PlaceLine *line, const AstSetting *set
       if (axis) vec_push(check->e->arena, line->axes, axis);
     }
   }
+  if (named || line->none || line->balanced || line->activations || line->ring) return;
+  diag_help(world_error(check->w, "E0602", line->line->path->span, "`place` names no mesh axis"),
+            "`place %s`", target_word("else"));
 }
 
 static void read_rules(PlanCheck *check) {
