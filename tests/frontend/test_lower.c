@@ -176,6 +176,7 @@ static const Case structures[] = {
     {"  z = cumsum[C](m)", {1, 3, 6, 4, 9, 15}},
     {"  z = logsumexp[R, C](0 * m)", {1.791759469}},
     {"  z = softmax[D](0 * x)", {0.25, 0.25, 0.25, 0.25}},
+    {"  z = 0 * x + alibi_slopes[D](most = 4)", {0.5, 0.25, 0.125, 0.0625}},
     {"  z = dot[D](x, x)", {14.25}},
     {"  z = dot[C](m, rename[R -> One](slice[R -> One](m)))", {14, 32}},
     {"  z = sum[R](outer(sum[C](m), x))", {21, -42, 63, 10.5}},
