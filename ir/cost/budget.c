@@ -13,6 +13,7 @@
    included. Traffic is counted as papers do (ir/collectives.def). */
 #include "ir/made.h"
 #include "budget.h"
+#include "ir/phases.h"
 #include "ir/plan/stage_class.h"
 #include "ir/support/num.h"
 #include "ir/loop.h"
@@ -330,13 +331,15 @@ static bool computes_here(const Module *m, const Fn *f) {
   return false;
 }
 
-/* Slots that its ops need for moves in one direction. */
+/* Slots that a body needs for moves in one direction, and a delayed step for the downloads before
+   its first loop, which may have to wait for the host to end the step before. */
 static int64_t slots_of(const Module *m, const Fn *f, int64_t slot, bool up) {
   int64_t n = 0;
-  if (f->kind != FN_BODY || !computes_here(m, f)) return 0;
-  for (OpId i = 0; i < f->ops.n; i++) {
-    Moves x = op_moves(f, &f->ops.at[i]);
-    n += ceil_div((int64_t)(up ? x.up : x.down), slot);
+  bool delayed = !up && fn_phase(f) == PHASE_late;
+  if ((f->kind != FN_BODY && !delayed) || !computes_here(m, f)) return 0;
+  for (OpId i = 0; i < f->ops.n && !(delayed && f->ops.at[i].code == OP_loop); i++) {
+    Moves moves = op_moves(f, &f->ops.at[i]);
+    n += ceil_div((int64_t)(up ? moves.up : moves.down), slot);
   }
   return n;
 }

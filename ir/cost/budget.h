@@ -49,7 +49,7 @@ int64_t module_device_words(const Module *m);
 int64_t module_ahead(const Module *m); /* the last of these alone */
 /* Bytes of a slot for copies to or from the host, part of the above, or 0; and the number of slots
    in each direction: enough for the moves of one round of a loop, so that the next one need not
-   wait. */
+   wait, and for the first downloads of a delayed step. */
 int64_t module_move_slot(const Module *m);
 int64_t module_move_slots(const Module *m, bool up);
 enum { MOVE_SLOTS = 16 };              /* at most */
