@@ -22,7 +22,7 @@
 #define UPDATES "moments.updates" /* a state: how many updates have been rounded */
 
 static const double PER_OCTAVE = 3, GOLDEN = 0.61803398874989485, FINE = 64;
-static const double NEGATIVE = 128, MOST[] = {254, 126}, LEAST_LOG2[] = {-60, -30};
+static const double NEGATIVE = 128, MOST[] = {126, 254}, LEAST_LOG2[] = {-30, -60}; /* by Codes8 */
 
 static ValueId floor_of(Update *u, ValueId x) { return ir_unary(u->m, u->f, OP_floor, x, u->loc); }
 
@@ -53,9 +53,9 @@ void codes8_begin(Update *u) {
 
 /* 0 <= index: its place on the grid, counted from its least number. */
 static ValueId number_at(Update *u, Codes8 kind, ValueId index) {
-  ValueId place = bin(u, OP_sub, index, u->phase_was[kind == CODES_FIRST ? 0 : 1]);
-  ValueId power = bin(u, OP_add, times(u, place, log(2) / PER_OCTAVE),
-                      num(u, LEAST_LOG2[kind == CODES_FIRST] * log(2)));
+  ValueId place = bin(u, OP_sub, index, u->phase_was[kind]);
+  ValueId power =
+      bin(u, OP_add, times(u, place, log(2) / PER_OCTAVE), num(u, LEAST_LOG2[kind] * log(2)));
   return ir_unary(u->m, u->f, OP_exp, power, u->loc);
 }
 
@@ -84,13 +84,12 @@ static ValueId rounded(Update *u, ValueId place) {
 
 ValueId codes8_of(Update *u, Codes8 kind, ValueId moment) {
   bool first = kind == CODES_FIRST;
-  double least = exp2(LEAST_LOG2[first]);
+  double least = exp2(LEAST_LOG2[kind]);
   ValueId size = first ? ir_unary(u->m, u->f, OP_abs, moment, u->loc) : moment;
   ValueId log_size = ir_unary(u->m, u->f, OP_log, bin(u, OP_max, size, num(u, least)), u->loc);
-  ValueId place =
-      bin(u, OP_add, times(u, log_size, PER_OCTAVE / log(2)),
-          bin(u, OP_sub, u->phase_is[first ? 0 : 1], num(u, LEAST_LOG2[first] * PER_OCTAVE)));
-  ValueId index = bin(u, OP_max, bin(u, OP_min, rounded(u, place), num(u, MOST[first])), num(u, 0));
+  ValueId place = bin(u, OP_add, times(u, log_size, PER_OCTAVE / log(2)),
+                      bin(u, OP_sub, u->phase_is[kind], num(u, LEAST_LOG2[kind] * PER_OCTAVE)));
+  ValueId index = bin(u, OP_max, bin(u, OP_min, rounded(u, place), num(u, MOST[kind])), num(u, 0));
   ValueId code = bin(u, OP_add, index, num(u, 1)), is_zero = bin(u, OP_lt, size, num(u, least));
   code = ir_where(u->m, u->f, is_zero, num(u, 0), code, u->loc);
   ValueId below = bin(u, OP_lt, moment, num(u, -least));

@@ -3,7 +3,7 @@
 #define SHARDC_PASSES_CODES8_H
 #include "update.h"
 
-typedef enum Codes8 { CODES_SECOND, CODES_FIRST } Codes8; /* without and with a sign */
+typedef enum Codes8 { CODES_FIRST, CODES_SECOND } Codes8; /* with and without a sign */
 
 void codes8_begin(Update *u); /* once per line, if its states are codes */
 ValueId codes8_read(Update *u, Codes8 kind, ValueId codes); /* f32 of u8 */
