@@ -261,7 +261,7 @@ static Bounds of_scalar(const AttentionHead *head, ValueId v, const Spans *spans
   ElemClass class = elem_class(t->elem);
   Point p = {0};
   if (t->rank) return of_argument(head, v, spans);
-  if ((class != CLASS_INT && class != CLASS_BOOL)) return unknown(e);
+  if (class != CLASS_INT && class != CLASS_BOOL) return unknown(e);
   LLVMValueRef x = expr_load(e, v, &p);
   if (class == CLASS_BOOL) return (Bounds){.some = x, .all = x};
   x = LLVMBuildSExt(e->builder, x, LLVMInt64TypeInContext(e->context), "");

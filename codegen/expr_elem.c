@@ -8,7 +8,7 @@
 #include "expr.h"
 #include "ir/mask/lookup.h"
 
-static Rounding is_rounded(const Emit *e, ValueId v) {
+static Rounding rounding_of(const Emit *e, ValueId v) {
   return e->expr->rounded ? e->expr->rounded[v] : ROUNDED_NOT;
 }
 
@@ -16,7 +16,7 @@ static Rounding is_rounded(const Emit *e, ValueId v) {
    difference, and instructions are what the kernel waits for. Not in updates: moments in bf16 are
    to be the same bits whatever else a kernel makes, and on the host of the GPU. */
 static LLVMValueRef fusible(const Emit *e, const Op *op, LLVMValueRef x) {
-  if (e->expr->waits && is_rounded(e, op->out) && LLVMCanValueUseFastMathFlags(x))
+  if (e->expr->waits && rounding_of(e, op->out) && LLVMCanValueUseFastMathFlags(x))
     LLVMSetFastMathFlags(x, LLVMFastMathAllowContract);
   return x;
 }
@@ -128,7 +128,7 @@ static LLVMValueRef unary(Emit *e, const Op *op, Elem elem, LLVMValueRef x) {
                            LLVMBuildNeg(builder, x, ""), x, "");
   case OP_floor: return f ? emit_intrinsic(e, "llvm.floor", LLVMTypeOf(x), 1, &x) : x;
   case OP_exp: return below_largest(e->k, op) ? math_exp_negative(e, x) : math_unary(e, OP_exp, x);
-  case OP_tanh: return math_tanh_rounded(e, x, is_rounded(e, op->out));
+  case OP_tanh: return math_tanh_rounded(e, x, rounding_of(e, op->out));
   default: return math_unary(e, op->code, x);
   }
 }
