@@ -1,5 +1,5 @@
-/* copies: weights that products read in 16 bits are kept in that type as well, beside the f32
-   master weights: the update writes both, so forward, backward and micro-batches cast no weight.
+/* copies: weights that products read in 16 bits are kept in that type in addition to the f32 master
+   weights: the update writes both, so forward, backward and micro-batches cast no weight.
 
    Each parameter that a step writes and that some reader casts to the compute type gets a global
    `copy.of.NAME`, derived from it: every entry that stores the parameter stores the rounded value
@@ -7,10 +7,10 @@
    readers of a cast load the copy. Values inside of loops are narrow if all their readers are
    (narrow_reads.h). No number changes: the same value is rounded once, earlier.
 
-   Parameters of pass `zero` have copies of their own (zero_readers.c); those that wait on the host
+   Parameters of pass `zero` have copies of their own (zero_readers.c); those stored on the host
    have none. `precision .. copies = off` keeps none in either, for 2 bytes a parameter. Runs after
-   `offload`, which decides who waits on the host. Must not: give a parameter a copy that nobody
-   reads. */
+   `offload`, which decides where parameters are stored. Must not: give a parameter a copy that
+   nobody reads. */
 #include "ir/made.h"
 #include "ir/plan/module_settings.h"
 #include "narrow_reads.h"
