@@ -64,9 +64,10 @@ static bool sizes_fit(Eval *e, const Call *call) {
   double least = (double)(all / part);
   if (all <= 0 || (far->kind == VAL_NUMBER && !far->known)) return true;
   if (far_of(call) > least && far_of(call) <= 1 << 24) return true;
-  Report *r = eval_error(e, "E0305", far->kind == VAL_ABSENT ? call->span : call->expr[FAR]->span,
-                         "`far` of `bucket` is %g; it must be above %g", far_of(call), least);
-  diag_fact(r, "distances below %g have a bucket each; at most 2^24", least);
+  Report *r =
+      eval_error(e, "E0305", far->kind == VAL_ABSENT ? call->span : call->expr[FAR]->span,
+                 "`far` of `bucket` is %g; it must be above %g, at most 2^24", far_of(call), least);
+  diag_fact(r, "distances below %g have a bucket each", least);
   return false;
 }
 

@@ -26,12 +26,9 @@ const char *plan_is_searched(const AstItem *plan, Span *at) {
   return NULL;
 }
 
-static bool counts_ranks(PlanCheck *check) {
-  const AstValue *on = settings_value(check->item, "on", NULL);
-  const Decl *decl = on && on->kind == VALUE_PATH
-                         ? world_find(check->w, SPACE_MACHINE, on->path->text, false)
-                         : NULL;
-  return decl && settings_integer(decl->item, ITEM_MACHINE, "node", "gpus") > 0;
+static const Decl *machine_of(PlanCheck *check, const AstValue *on) {
+  return on && on->kind == VALUE_PATH ? world_find(check->w, SPACE_MACHINE, on->path->text, false)
+                                      : NULL;
 }
 
 static void refuse_chosen(PlanCheck *check, const char *by, Span at) {
@@ -57,7 +54,10 @@ bool check_searched(PlanCheck *check) {
   const char *by = plan_is_searched(check->item, &at);
   if (!by) return false;
   refuse_chosen(check, by, at);
-  if (counts_ranks(check)) return true;
+  const AstValue *on = settings_value(check->item, "on", NULL);
+  const Decl *machine = machine_of(check, on);
+  if (machine && settings_integer(machine->item, ITEM_MACHINE, "node", "gpus") > 0) return true;
+  if (on && !machine) return check_machine(check), true;
   Report *r = world_error(check->w, "E0602", at, "`%s` wants a machine with GPUs", by);
   diag_help(r, "`on MACHINE`, a block with `node gpus = ..`: each of them has a rank");
   return true;
