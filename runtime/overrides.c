@@ -34,6 +34,12 @@ static bool fits(ValueKind kind, const char *value) {
   return !value[strspn(value, "0123456789")] && (kind == SEED ? strlen(value) <= 18 : v <= 1e15);
 }
 
+/* A key that a file may write; programs carry those of train.data as data. */
+static bool is_written(const char *key) {
+  bool data = !strncmp(key, SETTING_TRAIN "data", sizeof SETTING_TRAIN "data" - 1);
+  return !data && !setting_group_length(key) && setting_default(key, "");
+}
+
 static bool check(const rt_program *program, const char *key, const char *value, Fault *f) {
   static const char *const wanted[] = {"a whole number from 0 to 10^15",
                                        "a whole number of up to 18 digits",
@@ -54,7 +60,7 @@ static bool check(const rt_program *program, const char *key, const char *value,
     if (d < best) best = d, near = open_keys[i].key;
   }
   bool said = rt_setting_said(program, key);
-  if (said || (!setting_group_length(key) && setting_default(key, ""))) {
+  if (said || is_written(key)) {
     rt_fault(f, 103, said ? "%s is compiled in" : "this executable was compiled without %s", key);
     return rt_help(f, "compile again with --set %s=%s", key, value);
   }

@@ -106,6 +106,7 @@ def refused():
                            (('--lr', '1e-50'), 'in 32 bits it is 0'), (('--clip', '1e39'), 'without clipping'),
                            (('--lr', '1e39'), 'in 32 bits it is infinite'), (('--lr', '\n1'), 'above 0'),
                            (('--set', 'train.clip=1'), 'compile again with --set train.clip=1'),
+                           (('--set', 'train.data=x'), 'no setting `train.data`'),
                            (('--set', 'train.optim.1.lr=1'), 'no setting `train.optim.1.lr`'),
                            (('--set', 'train.optim.betas=1'), 'train.optim.betas is compiled in'),
                            (('--learning-rate', '1'), 'did you mean --lr?'), (('--wd', '1'), '--weight-decay?')):
