@@ -40,16 +40,13 @@ def make(work):
             x = unit(h + w['rate2'] * (unit(m) - h))
         return cross_entropy((p['scale'] * (x @ p['head'])).reshape(-1, VOCAB), data['targets'].reshape(-1))
 
-    optim = torch.optim.AdamW(p.values(), lr=1e-2, betas=(0.9, 0.95), eps=1e-8, weight_decay=0)
-    out = []
-    for _ in range(5):
-        loss = forward()
-        out.append(float('%.9g' % loss.item()))
-        optim.zero_grad(), loss.backward(), optim.step()
+    def project():
         with torch.no_grad():
             for name, axis in ALONG.items(): p[f'layers.*.{name}'].copy_(unit(p[f'layers.*.{name}'], axis + 1))
             p['embed'].copy_(unit(p['embed'])), p['head'].copy_(unit(p['head'], 0))
-    print(f'LOSSES = {out}')
+
+    optim = torch.optim.AdamW(p.values(), lr=1e-2, betas=(0.9, 0.95), eps=1e-8, weight_decay=0)
+    print(f'LOSSES = {routed.trained(optim, forward, project)}')
 
 
 if __name__ == '__main__':
