@@ -91,6 +91,17 @@ static bool is_matched(Eval *e, const Param *param, const Val *x, const Dims *in
   return false;
 }
 
+/* The sum of weight and adapter is what products read, and no line sees it. */
+static bool is_projected(Eval *e, const Param *param) {
+  if (!param->projected || e->mode != MODE_CHECK) return param->projected;
+  Report *r = eval_error(e, "E0602", e->adapters->span,
+                         "`lora` adapts `%s`, which has a `project` line", param->path);
+  diag_also(r, param->span, "the parameter");
+  diag_fact(r, "`project` would change the weight without its adapter");
+  diag_help(r, "leave its `project` line out, or the weight out of `lora`");
+  return true;
+}
+
 static bool make_adapters(Eval *e, Param *param, const Val *x, const Dims *in) {
   Dims first = {0}, second = {.n = 1, .at = {e->adapters->rank}},
        out = dims_without(&param->dims, in);
@@ -98,7 +109,7 @@ static bool make_adapters(Eval *e, Param *param, const Val *x, const Dims *in) {
     if (dims_has(in, param->dims.at[i])) dims_add(&first, param->dims.at[i]);
   dims_add(&first, e->adapters->rank);
   for (int i = 0; i < out.n; i++) dims_add(&second, out.at[i]);
-  if (has_rank(e, param, x) || is_matched(e, param, x, in)) return false;
+  if (has_rank(e, param, x) || is_matched(e, param, x, in) || is_projected(e, param)) return false;
   if (param->low[0]) return !adapts_otherwise(e, param, in);
   eval_size(e, e->adapters->rank);
   param->low[0] = add_adapter(e, param, "lora_a", first, random_init(e, in));
