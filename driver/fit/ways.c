@@ -38,6 +38,24 @@ static bool answers(const Module *m, const Op *o, const PlaceRule *rule, Attenti
   return true;
 }
 
+static bool divides(const Module *m, Str dim, int64_t parts) {
+  for (uint32_t i = 0; i < m->dims.n; i++)
+    if (m->dims.at[i].name == dim) return m->dims.at[i].stored % parts == 0;
+  return false;
+}
+
+/* The ranks over which lines split a dim. */
+static int64_t ranks_of(const Module *m, Str dim) {
+  int64_t ranks = 1;
+  for (uint32_t i = 0; i < m->rules.n; i++) {
+    const PlaceRule *rule = &m->rules.at[i];
+    for (uint32_t d = 0; d < rule->dims.n; d++)
+      for (uint32_t k = 0; k < rule->axes.n && rule->dims.at[d] == dim; k++)
+        ranks *= m->mesh.at[mesh_find(m, rule->axes.at[k])].size;
+  }
+  return ranks;
+}
+
 bool attention_way(const Module *m, AttentionWay *way) {
   for (uint32_t i = 0; i < m->rules.n; i++) {
     const PlaceRule *rule = &m->rules.at[i];
@@ -47,16 +65,13 @@ bool attention_way(const Module *m, AttentionWay *way) {
       EACH_OP (f, o) {
         *way = (AttentionWay){.rule = i};
         if (o->code != OP_attention || !answers(m, o, rule, way)) continue;
-        if (!way->heads) way->heads = heads_of(f, o);
+        if (way->heads) return true;
+        Str heads = heads_of(f, o);
+        if (heads && divides(m, heads, ranks_of(m, heads) * m->mesh.at[axis].size))
+          way->heads = heads;
         return true;
       }
   }
-  return false;
-}
-
-static bool cuts_in_pieces(const Module *m, Str dim, int64_t ranks) {
-  for (uint32_t i = 0; i < m->dims.n; i++)
-    if (m->dims.at[i].name == dim) return m->dims.at[i].stored % (2 * ranks) == 0;
   return false;
 }
 
@@ -72,5 +87,5 @@ void way_set(Module *m, const char *value) {
   rule->dims = dims, rule->otherwise = otherwise, rule->activations = exchange;
   rule->ring = !strcmp(value, "ring");
   if (exchange) rule->pieces = 0;
-  else if (was) rule->pieces = cuts_in_pieces(m, way.sequence, ranks) ? 2 : 0;
+  else if (was) rule->pieces = divides(m, way.sequence, 2 * ranks) ? 2 : 0;
 }

@@ -5,7 +5,7 @@
 
 typedef struct AttentionWay {
   uint32_t rule;             /* the plan's line */
-  Str axis, sequence, heads; /* heads NULL: it has none */
+  Str axis, sequence, heads; /* heads NULL: none that the axis divides */
   const char *now;           /* gather, ring, exchange */
 } AttentionWay;
 

@@ -187,6 +187,10 @@ def ways(folder):
         check([w['way'] for w in said[name] if w['taken']] == [name], f'{name}: {said[name]}')
         for one in said[name]: del one['taken']
     check(len(said['gather']) == 3 and said['gather'] == said['ring'] == said['exchange'], said)
+    open(f'{folder}/m.shard', 'w').write(re.sub(r'Kv = \d+', 'Kv = 3', model.replace(
+        'place Kv -> cp activations else Seq', 'place Seq -> cp balanced')))
+    out, _ = run(SHARDC, 'plan', 'm.shard', '--plan', 'p', '--json', cwd=folder)
+    check({w['way'] for w in json.loads(out)['ways']} == {'gather', 'ring'}, f'heads that four do not divide: {out}')
 
 
 def many_pieces(folder):
