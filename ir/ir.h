@@ -464,6 +464,8 @@ const Type *value_type(const Fn *f, ValueId v);
 void value_dense(Value *v); /* ordered, strides dense in the order of the type */
 bool value_is_dense(const Value *v);
 const Op *value_def(const Fn *f, ValueId v); /* NULL for arguments */
+const Op *fn_store_of(const Fn *f,
+                      const Global *global); /* the op that stores it; NULL: none does */
 
 Group group_dims(int n, const Str *dims);                            /* [A, B] */
 Group group_map(int nfrom, const Str *from, int nto, const Str *to); /* [A -> B, C] */

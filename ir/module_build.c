@@ -220,6 +220,12 @@ const Op *value_def(const Fn *f, ValueId v) {
   return def == NO_OP ? NULL : &f->ops.at[def];
 }
 
+const Op *fn_store_of(const Fn *f, const Global *global) {
+  EACH_OP (f, o)
+    if (o->code == OP_store && o->global == global) return o;
+  return NULL;
+}
+
 Group group_dims(int n, const Str *dims) { return group_map(n, dims, -1, NULL); }
 
 /* nto < 0: no arrow */

@@ -252,12 +252,6 @@ static bool run_late(Equal *equal) {
   return true;
 }
 
-static bool stores(const Fn *f, const Global *global) {
-  EACH_OP (f, o)
-    if (o->code == OP_store && o->global == global) return true;
-  return false;
-}
-
 /* They are spoiled before. Those of 1-bit Adam follow in an entry of their own. */
 static bool run_derived(Equal *equal) {
   enum { SPOILED = 12345 };
@@ -266,7 +260,7 @@ static bool run_derived(Equal *equal) {
     const Module *m = equal->ranks.side->programs[i];
     const Fn *refresh = module_fn(m, intern(m->ctx->names, "refresh"));
     EACH_GLOBAL (m, global)
-      if (global->derived && refresh && stores(refresh, global))
+      if (global->derived && refresh && fn_store_of(refresh, global))
         runner_set_all(&equal->ranks, global->name, SPOILED);
   }
   return run_refresh(equal);

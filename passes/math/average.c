@@ -6,13 +6,6 @@
 #include "ir/plan/module_settings.h"
 #include "update.h"
 
-/* The value that the step stores to it. */
-static ValueId stored_value(const Fn *f, const Global *global) {
-  for (uint32_t i = f->ops.n; i-- > 0;)
-    if (f->ops.at[i].code == OP_store && f->ops.at[i].global == global) return f->ops.at[i].in[0];
-  return NO_VALUE;
-}
-
 void update_averages(Update *u, const ValueId *gradient) {
   Module *m = u->m;
   if (!module_said(m, "train.ema")) return;
@@ -22,8 +15,9 @@ void update_averages(Update *u, const ValueId *gradient) {
   ValueId rest = bin(u, OP_sub, num(u, 1), kept);
   for (uint32_t i = 0; i < u->globals; i++) {
     Global *global = m->globals.at[i];
-    ValueId w = gradient[i] == NO_VALUE ? NO_VALUE : stored_value(u->f, global);
-    if (w == NO_VALUE) continue;
+    const Op *store = gradient[i] == NO_VALUE ? NULL : fn_store_of(u->f, global);
+    if (!store) continue;
+    ValueId w = store->in[0];
     u->loc = global->loc;
     Global *average = state(u, global, "ema");
     ValueId before = bin(u, OP_mul, ir_load(m, u->f, average, u->loc), kept);

@@ -196,13 +196,6 @@ ValueId *map_reads(Back *back, const Rebuild *rebuild) {
   return map;
 }
 
-static const Op *loss_store(Module *m, const Fn *step) {
-  Global *loss = global_named(m, "loss");
-  for (uint32_t i = 0; i < step->ops.n; i++)
-    if (step->ops.at[i].code == OP_store && step->ops.at[i].global == loss) return &step->ops.at[i];
-  return NULL;
-}
-
 /* The gradient of a parameter that several loads read is the sum over them. */
 static ValueId parameter_gradient(Back *back, const Global *global) {
   ValueId sum = NO_VALUE;
@@ -294,7 +287,7 @@ static void refuse_no_loss(Module *m, const Fn *step) {
 void pass_grad(Module *m) {
   Fn *step = entry_of(m, "step");
   if (!step) return;
-  const Op *loss = loss_store(m, step);
+  const Op *loss = fn_store_of(step, global_named(m, "loss"));
   if (!loss) {
     refuse_no_loss(m, step);
     return;

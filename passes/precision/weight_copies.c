@@ -23,18 +23,12 @@ typedef struct WeightCopies {
   Global **copy; /* by global; NULL: it has none */
 } WeightCopies;
 
-static bool stores(const Fn *f, const Global *global) {
-  EACH_OP (f, o)
-    if (o->code == OP_store && o->global == global) return true;
-  return false;
-}
-
 /* A step writes it: entries other than `init`. */
 static bool is_updated(const Module *m, const Global *global) {
   if (global->within || global->derived || global->type.tier != TIER_device) return false;
   for (uint32_t i = 0; i < m->fns.n; i++) {
     const Fn *f = m->fns.at[i];
-    if (f->kind == FN_ENTRY && strcmp(f->name, "init") != 0 && stores(f, global)) return true;
+    if (f->kind == FN_ENTRY && strcmp(f->name, "init") != 0 && fn_store_of(f, global)) return true;
   }
   return false;
 }

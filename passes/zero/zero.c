@@ -156,7 +156,7 @@ static void find_states(ZeroEntry *entry) {
   EACH_OP (site->from, op) {
     if (!loads_member(entry, op, &load) || load.state < 0) continue;
     const ZeroGroup *group = &zero->group.at[load.group];
-    must(!zero_store_of(site->from, op->global), "zero: %s writes @%s", site->from->name,
+    must(!fn_store_of(site->from, op->global), "zero: %s writes @%s", site->from->name,
          op->global->name);
     bool all = group->rounds.dim != NULL;
     ValueId *value = &whole[load.group * ZERO_STATES + (uint32_t)load.state];
@@ -263,7 +263,7 @@ static void update(ZeroEntry *entry, uint32_t index) {
 /* ---- first values ---- */
 
 static ValueId stored_value(ZeroEntry *entry, const Global *global, Type type) {
-  const Op *op = zero_store_of(entry->site.from, global);
+  const Op *op = fn_store_of(entry->site.from, global);
   return op ? site_value(&entry->site, op->in[0])
             : emit_full(entry->z->m, entry->site.to, type, 0, (Loc){0});
 }
@@ -288,7 +288,7 @@ static void first_values(ZeroEntry *entry, uint32_t index) {
   }
   ir_store(zero->m, entry->site.to, group->param, flat, (Loc){0});
   for (uint32_t k = 0; k < group->nstates; k++)
-    if (zero_store_of(entry->site.from, group->member.at[0].state[k]))
+    if (fn_store_of(entry->site.from, group->member.at[0].state[k]))
       ir_store(zero->m, entry->site.to, group->state[k],
                emit_full(zero->m, entry->site.to, group->state[k]->type, 0, (Loc){0}), (Loc){0});
 }
@@ -301,7 +301,7 @@ static void write_state(ZeroEntry *entry, uint32_t index, int state) {
   ValueId *value = ARENA_ARRAY(zero->m->arena, ValueId, group->member.n);
   for (uint32_t i = 0; i < group->member.n; i++) {
     const Global *of = group->member.at[i].state[state];
-    must(zero_store_of(entry->site.from, of), "zero: %s leaves out @%s", entry->site.from->name,
+    must(fn_store_of(entry->site.from, of), "zero: %s leaves out @%s", entry->site.from->name,
          of->name);
     value[i] = stored_value(entry, of, of->type);
   }
@@ -336,7 +336,7 @@ static void rewrite_store(ZeroEntry *entry, const Op *op, bool step) {
     return;
   }
   const ZeroMember *of = &entry->z->group.at[group].member.at[member];
-  if (!step && state >= 0 && !zero_store_of(entry->site.from, of->param)) {
+  if (!step && state >= 0 && !fn_store_of(entry->site.from, of->param)) {
     if (!member) write_state(entry, group, state);
     return;
   }

@@ -127,7 +127,6 @@ bool zero_partitions(const Zero *z, Str axis); /* does the plan, over this axis 
 enum { HOSTED_UPDATE = 1, HOSTED_GRADS = 2 };
 unsigned zero_hosted(const Zero *zero, const Global *param);
 bool zero_is_alone(const Zero *zero, unsigned hosted); /* one rank's, downloaded to the host */
-const Op *zero_store_of(const Fn *f, const Global *g); /* NULL: it is not stored */
 int64_t zero_ways(const Zero *z, Str axis);            /* ranks of a mesh axis */
 
 /* ---- flat values (zero_flat.c); `all`: with the rounds in front ---- */

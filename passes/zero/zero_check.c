@@ -123,7 +123,7 @@ static const char *check_other(const Zero *zero, const Global *g) {
   if (!zero->stage || !g->type.rank || !p || zero_alike(zero, g) == 1 || is_named(zero, p) ||
       g->derived || g->ruled)
     return NULL;
-  bool passed = g->kind == GLOBAL_PARAM && !zero_store_of(zero->step, g) &&
+  bool passed = g->kind == GLOBAL_PARAM && !fn_store_of(zero->step, g) &&
                 (zero->stage < 3 || zero_round_bytes(g) <= zero->persist);
   return passed ? NULL : say(zero, g->name, "whole on every rank, unnamed, bytes", bytes_of(g), 0);
 }

@@ -100,7 +100,7 @@ static void read_frozen(Zero *zero, Global *global, ZeroGroup key) {
 
 static bool is_parameters_size(const Zero *zero, const Global *state) {
   EACH_GLOBAL (zero->m, global)
-    if (global->kind == GLOBAL_PARAM && !global->ruled && zero_store_of(zero->step, global) &&
+    if (global->kind == GLOBAL_PARAM && !global->ruled && fn_store_of(zero->step, global) &&
         type_same_dims(&global->type, &state->type))
       return true;
   return false;
@@ -116,9 +116,9 @@ static void read_param(Zero *zero, Global *global) {
       note_whole(zero, global, "every rank computes its `update` line");
     return;
   }
-  if (!zero_store_of(zero->step, global)) read_frozen(zero, global, key);
+  if (!fn_store_of(zero->step, global)) read_frozen(zero, global, key);
   if (!zero->naxes && !(hosted & HOSTED_UPDATE)) return;
-  if (!zero_store_of(zero->step, global)) return;
+  if (!fn_store_of(zero->step, global)) return;
   GroupSlice slice = slice_begin(zero, global, key.rounds);
   if (!slice_read(&slice, &key)) {
     note_whole(zero, global, slice.why);

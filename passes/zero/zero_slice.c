@@ -215,12 +215,6 @@ static void read_value(GroupSlice *slice, ValueId value) {
   vec_push(slice->z->m->arena, slice->chain, slice->f->values.at[value].def);
 }
 
-const Op *zero_store_of(const Fn *f, const Global *g) {
-  for (uint32_t i = 0; i < f->ops.n; i++)
-    if (f->ops.at[i].code == OP_store && f->ops.at[i].global == g) return &f->ops.at[i];
-  return NULL;
-}
-
 /* ---- the gradient ---- */
 
 bool zero_partitions(const Zero *zero, Str axis) {
@@ -430,12 +424,12 @@ static void add_states(GroupSlice *slice) {
 }
 
 bool slice_read_update(GroupSlice *slice) {
-  const Op *store = zero_store_of(slice->f, slice->member.param);
+  const Op *store = fn_store_of(slice->f, slice->member.param);
   must(store, "zero: no update stores @%s", slice->member.param->name);
   if (slice->gradient == NO_VALUE) slice->gradient = gate_of(slice, store->in[0]);
   read_value(slice, store->in[0]), add_states(slice);
   for (uint32_t i = 0; !slice->why && i < slice->nstates; i++) {
-    const Op *kept = zero_store_of(slice->f, slice->member.state[i]);
+    const Op *kept = fn_store_of(slice->f, slice->member.state[i]);
     need(slice, kept && slice->member.state[i]->type.rank == slice->member.param->type.rank,
          "a state of its update has another shape, or is never written");
     if (!slice->why) read_value(slice, kept->in[0]);
@@ -554,9 +548,9 @@ Str slice_words(const GroupSlice *slice) {
       w = arena_printf(arena, "%s%s", w, operand_word(slice, op->in[k]));
   }
   w = arena_printf(arena, "%s of %s", w, elem_name(slice->member.elem));
-  w = arena_printf(arena, "%s>%s", w, operand_word(slice, zero_store_of(slice->f, param)->in[0]));
+  w = arena_printf(arena, "%s>%s", w, operand_word(slice, fn_store_of(slice->f, param)->in[0]));
   for (uint32_t i = 0; i < slice->nstates; i++)
     w = arena_printf(arena, "%s>%s", w,
-                     operand_word(slice, zero_store_of(slice->f, slice->member.state[i])->in[0]));
+                     operand_word(slice, fn_store_of(slice->f, slice->member.state[i])->in[0]));
   return w;
 }

@@ -34,7 +34,7 @@ typedef struct Unshare {
 /* ---- shared gradients ---- */
 
 static bool is_updated(const Zero *zero, const Global *global) {
-  return global->kind == GLOBAL_PARAM && global->type.rank && zero_store_of(zero->step, global) &&
+  return global->kind == GLOBAL_PARAM && global->type.rank && fn_store_of(zero->step, global) &&
          (zero->naxes || zero_hosted(zero, global) & HOSTED_UPDATE);
 }
 

@@ -129,13 +129,13 @@ ValueId zero_update(ZeroSite *site, uint32_t index, ValueId param, ValueId gradi
   update.done = value_map(zero->m, site->from), update.whole = *value_type(site->to, gradient);
   update.member = (Axis){name_made(zero->m, "Member'%u", index), group->member.n};
   read_operands(&update, param, gradient);
-  must(zero_store_of(site->from, member->param), "zero: %s does not store @%s", site->from->name,
+  must(fn_store_of(site->from, member->param), "zero: %s does not store @%s", site->from->name,
        member->param->name);
   must(group->nstates <= ZERO_STATES, "zero: an update of %u states", group->nstates);
   for (uint32_t i = 0; i < member->nchain; i++)
     update_op(&update, &site->from->ops.at[member->chain[i]]);
   for (uint32_t k = 0; k < group->nstates; k++)
     ir_store(zero->m, site->to, group->state[k],
-             update.done[zero_store_of(site->from, member->state[k])->in[0]], (Loc){0});
-  return update.done[zero_store_of(site->from, member->param)->in[0]];
+             update.done[fn_store_of(site->from, member->state[k])->in[0]], (Loc){0});
+  return update.done[fn_store_of(site->from, member->param)->in[0]];
 }
