@@ -11,35 +11,20 @@
      rows      rows are contiguous in memory; each thread has a vector of them to itself
 
    Bits of results that are bytes along the row are combined by exchanges between the threads of a
-   byte.
+   byte. A kernel that also has sums of columns takes rows in turn (row_sums.c).
 
    The states of a level's reductions are joined over the group; every thread then has the results.
    Results of full size are stored in the last level, all evaluated first, those of the row by the
    group's first thread. A scan is computed by a warp, 32 elements at a time, into memory (shared,
    or the workspace), where later levels read it. */
 #include "families.h"
-#include "group.h"
+#include "row_kernel.h"
 #include "phase.h"
 #include "space.h"
 #include "ir/apart.h"
+#include "ir/kernel/gpu_plan.h"
 
 enum { BITS = 8 }; /* of a byte */
-
-typedef struct RowKernel {
-  Emit *e;
-  Reductions r;
-  int *level, passes, pass;
-  Nest kept, over;
-  bool held, side; /* contiguous rows */
-  int lanes_over;
-  int64_t group, vectors, length; /* threads; vectors at once; vectors of a row */
-  LLVMValueRef thread, number;    /* within the group; of the row */
-  LLVMValueRef valid;             /* rows of a warp's groups that exist; NULL: all */
-  Accumulator *acc;
-  Point row, point[GPU_HELD_MOST];
-  uint32_t nfull, nrow, npacked;
-  ValueId full[MAX_RESULTS], per_row[MAX_RESULTS], packed[MAX_RESULTS];
-} RowKernel;
 
 static const Op *reduction(const RowKernel *kernel, int i) {
   return &kernel->e->k->ops.at[kernel->r.op[i]];
@@ -55,6 +40,7 @@ static void sort_results(RowKernel *kernel) {
   const Fn *k = kernel->e->k;
   for (uint32_t i = 0; i < k->results.n; i++) {
     ValueId v = k->results.at[i];
+    if (nest_is_column_sum(k, &kernel->r, v)) continue;
     if (reduction_packed(k, &kernel->r, v) != NO_VALUE) kernel->packed[kernel->npacked++] = v;
     else if (reduction_along(k, &kernel->r, v)) kernel->full[kernel->nfull++] = v;
     else kernel->per_row[kernel->nrow++] = v;
@@ -74,12 +60,14 @@ static Point point_at(RowKernel *kernel, LLVMValueRef flat, bool inside) {
   return p;
 }
 
+static LLVMValueRef vector_number(RowKernel *kernel, LLVMValueRef first, int64_t which) {
+  LLVMValueRef by = emit_index(kernel->e, which * kernel->group);
+  return which ? LLVMBuildNSWAdd(kernel->e->builder, first, by, "") : first;
+}
+
 /* The thread's vector of number `which` after vector `first` of the row. */
 static Point nth_point(RowKernel *kernel, LLVMValueRef first, int64_t which, int64_t done) {
-  LLVMValueRef flat = first;
-  if (which)
-    flat = LLVMBuildNSWAdd(kernel->e->builder, first, emit_index(kernel->e, which * kernel->group),
-                           "");
+  LLVMValueRef flat = vector_number(kernel, first, which);
   return point_at(kernel, flat, done + (which + 1) * kernel->group <= kernel->length);
 }
 
@@ -148,13 +136,14 @@ static void store_bytes(RowKernel *kernel, int64_t n) {
     }
 }
 
-static void store_full(RowKernel *kernel, int64_t n) {
+static void store_full(RowKernel *kernel, LLVMValueRef first, int64_t n) {
   LLVMValueRef *value = ARENA_ARRAY(kernel->e->arena, LLVMValueRef, (size_t)n * kernel->nfull + 1);
   if (kernel->pass != kernel->passes - 1) return;
   store_bytes(kernel, n);
   for (int64_t u = 0; u < n; u++)
     for (uint32_t i = 0; i < kernel->nfull; i++)
       value[u * kernel->nfull + i] = expr_value(kernel->e, kernel->full[i], &kernel->point[u]);
+  for (int64_t u = 0; u < n; u++) row_sums_take(kernel, u, vector_number(kernel, first, u));
   for (int64_t u = 0; u < n; u++)
     walk_put(kernel->e, &kernel->kept, &kernel->over, &kernel->point[u], kernel->nfull,
              kernel->full, &value[u * kernel->nfull]);
@@ -164,7 +153,7 @@ static void some_points(RowKernel *kernel, LLVMValueRef first, int64_t n, int64_
   expr_forget(kernel->e);
   for (int64_t u = 0; u < n; u++) kernel->point[u] = nth_point(kernel, first, u, done);
   take(kernel, n);
-  store_full(kernel, n);
+  store_full(kernel, first, n);
   expr_forget(kernel->e);
 }
 
@@ -185,7 +174,8 @@ static void turns(RowKernel *kernel) {
 }
 
 static bool walks(const RowKernel *kernel) {
-  if (kernel->pass == kernel->passes - 1 && (kernel->nfull || packs_in_step(kernel))) return true;
+  bool stores = kernel->nfull || kernel->r.ncolumns || packs_in_step(kernel);
+  if (kernel->pass == kernel->passes - 1 && stores) return true;
   for (int i = 0; i < kernel->r.n; i++)
     if (sums_now(kernel, i)) return true;
   return false;
@@ -221,7 +211,7 @@ static void level(RowKernel *kernel) {
     turns(kernel);
   } else {
     take(kernel, kernel->vectors);
-    store_full(kernel, kernel->vectors);
+    store_full(kernel, kernel->thread, kernel->vectors);
   }
   int n = collect_states(kernel, sum);
   group_join(e, kernel->group, exchange_at(kernel), n, sum);
@@ -242,7 +232,7 @@ static LLVMValueRef scan_memory(RowKernel *kernel, int which) {
   for (int i = 0; i < kernel->r.n; i++)
     all += is_scan(reduction(kernel, i)), before += i < which && is_scan(reduction(kernel, i));
   int64_t bytes = gpu_scan_bytes(&kernel->r);
-  if (!attr_get(&e->k->attrs, ATTR_workspace)) {
+  if (!gpu_scan_in_workspace(e->k, &kernel->r)) {
     LLVMValueRef warp = LLVMBuildLShr(e->builder, simt_thread(e), simt_i32(e, 5), "");
     return simt_shared_at(e, index_mul_add(e, warp, all * bytes, simt_i32(e, before * bytes)));
   }
@@ -364,18 +354,13 @@ static void make_accumulators(RowKernel *kernel) {
       kernel->acc[i] = accumulator_new(e, reduction(kernel, i), e->lanes, !kernel->side, n);
 }
 
-/* Which row the thread's group has; groups of whole warps without one do nothing, smaller ones
- * must take part in exchanges and are guarded. */
-static void find_row(RowKernel *kernel, int64_t rows) {
+/* Groups of whole warps without a row do nothing, smaller ones must take part in exchanges and are
+ * guarded. */
+static void row_if_present(RowKernel *kernel, int64_t rows) {
   Emit *e = kernel->e;
-  int64_t threads = simt_threads(e, 0), per_cta = threads / kernel->group;
-  LLVMValueRef thread = simt_thread(e), cta = simt_index(e, simt_cta(e));
-  kernel->thread = simt_index(e, index_rem(e, thread, kernel->group));
-  kernel->number =
-      index_mul_add(e, cta, per_cta, simt_index(e, index_div(e, thread, kernel->group)));
+  int64_t groups = kernel->ctas * (simt_threads(e, 0) / kernel->group);
   Branch branch = {0};
-  bool ragged = rows != simt_ctas(e, 0) * per_cta,
-       small = kernel->group > 1 && kernel->group < WARP;
+  bool ragged = rows != groups * kernel->turns, small = kernel->group > 1 && kernel->group < WARP;
   LLVMValueRef present = NULL;
   if (ragged)
     present = LLVMBuildICmp(e->builder, LLVMIntULT, kernel->number, emit_index(e, rows), "row");
@@ -386,14 +371,44 @@ static void find_row(RowKernel *kernel, int64_t rows) {
   if (ragged && !small) emit_end_if(e, branch);
 }
 
+/* Rows that a group takes in turn are as far apart as there are groups. A CTA that joins sums in
+   shared memory waits before it writes those of the next row. */
+static void rows_in_turn(RowKernel *kernel, int64_t rows) {
+  Emit *e = kernel->e;
+  int64_t groups = kernel->ctas * (simt_threads(e, 0) / kernel->group);
+  LLVMValueRef first = kernel->number;
+  Loop loop = emit_loop(e, emit_index(e, 0), emit_index(e, kernel->turns), 1, 0, NULL);
+  kernel->number = index_mul_add(e, loop.i, groups, first);
+  expr_forget(e);
+  row_if_present(kernel, rows);
+  expr_forget(e);
+  if (kernel->group > WARP) simt_barrier(e);
+  emit_loop_end(e, &loop);
+}
+
+static void find_rows(RowKernel *kernel, int64_t rows) {
+  Emit *e = kernel->e;
+  int64_t per_cta = simt_threads(e, 0) / kernel->group;
+  LLVMValueRef thread = simt_thread(e), cta = simt_index(e, simt_cta(e));
+  kernel->ctas = simt_ctas(e, 0);
+  kernel->thread = simt_index(e, index_rem(e, thread, kernel->group));
+  kernel->number =
+      index_mul_add(e, cta, per_cta, simt_index(e, index_div(e, thread, kernel->group)));
+  row_sums_start(kernel);
+  if (kernel->turns > 1) rows_in_turn(kernel, rows);
+  else row_if_present(kernel, rows);
+  row_sums_leave(kernel);
+}
+
 static void read_tile(RowKernel *kernel) {
   Emit *e = kernel->e;
-  const int64_t *tile = emit_tile(e, ROW_TILES);
+  const int64_t *tile = emit_tile(e, gpu_row_tile(&kernel->r));
   Str variant = attr_str(&e->k->attrs, ATTR_variant, "");
   kernel->side = !strcmp(variant, "rows"), kernel->held = !strcmp(variant, "held");
   e->lanes = (int)tile[ROW_LANES];
   kernel->lanes_over = kernel->side ? 1 : e->lanes;
   kernel->group = tile[ROW_GROUP], kernel->vectors = tile[ROW_VECTORS];
+  kernel->turns = kernel->r.ncolumns ? tile[ROW_TURNS] : 1;
   kernel->length = space_vectors(e, &kernel->over, kernel->lanes_over);
   if (kernel->vectors > GPU_HELD_MOST) bug("kernel %s: a thread has too many vectors", e->k->name);
 }
@@ -415,6 +430,7 @@ void gpu_row_emit(Emit *e) {
   sort_results(kernel);
   emit_begin_phase(e, 0);
   make_accumulators(kernel);
-  find_row(kernel, space_vectors(e, &kernel->kept, kernel->side ? e->lanes : 1));
+  find_rows(kernel, space_vectors(e, &kernel->kept, kernel->side ? e->lanes : 1));
   emit_end_phase(e);
+  row_sums_join(kernel);
 }

@@ -30,6 +30,7 @@ enum { MMA, WGMMA }; /* instructions of products; wgmma is sm_90a's alone, no ne
               .l2 = 4 << 20,                                                                       \
               .l3 = 4 << 20,                                                                       \
               .join = true,                                                                        \
+              .sums = true,                                                                        \
               .narrow_from = 512,                                                                  \
               .listed = 1 << 19,                                                                   \
               .sm = number,                                                                        \

@@ -56,6 +56,9 @@ typedef struct GpuRows {
 } GpuRows;
 
 GpuRows gpu_rows_of(const Module *m, const Fn *k, const ReducedSpace *space);
+/* Bytes that the scans of one row leave in memory; whether that is the workspace. */
+int64_t gpu_scan_row(const Fn *k, const Reductions *r);
+bool gpu_scan_in_workspace(const Fn *k, const Reductions *r);
 bool gpu_scatter_searches(const Fn *k); /* its index is the same for a whole warp */
 
 /* A dot: what is fixed for a kernel, and which cuts can be. A cut is the first numbers of attribute

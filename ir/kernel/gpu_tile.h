@@ -7,8 +7,10 @@
 
 enum GpuElemTile { POINT_LANES, POINT_VECTORS /* per thread */, POINT_TILES };
 /* A group of threads has one row; `vectors`: of each thread, kept in registers; or that many per
-   turn of a loop. Variant `rows`: lanes run over neighbouring rows. */
-enum GpuRowTile { ROW_LANES, ROW_GROUP, ROW_VECTORS, ROW_TILES };
+   turn of a loop. Variant `rows`: lanes run over neighbouring rows. Only kernels with sums of
+   columns have `turns`: rows that a group takes, one after the other. */
+enum GpuRowTile { ROW_LANES, ROW_GROUP, ROW_VECTORS, ROW_TILES, ROW_TURNS = ROW_TILES };
+static inline int gpu_row_tile(const Reductions *r) { return ROW_TILES + (r->ncolumns > 0); }
 /* A CTA has `across` vectors of columns, and divides its threads evenly among them; or with variant
    `along` one column. `turns`: elements per turn of its loop. */
 enum GpuColumnTile {

@@ -1,6 +1,7 @@
 /* Family row: reductions and scans along rows. Its tile has a number per walk over a row; scratch
    holds the values that later walks need again (row_kept.c), the workspace the sums of columns. */
 #include "family.h"
+#include "gpu_lines.h"
 #include "row_kept.h"
 
 static int count_tile(Arena *a, const Fn *k) {
@@ -23,55 +24,95 @@ GpuRows gpu_rows_of(const Module *m, const Fn *k, const ReducedSpace *space) {
   gpu_rows.passes = reduction_passes(k, &gpu_rows.r, gpu_rows.level);
   for (int i = 0; i < gpu_rows.r.n; i++)
     gpu_rows.root[gpu_rows.nroots++] = k->ops.at[gpu_rows.r.op[i]].in[0];
+  for (int i = 0; i < gpu_rows.r.ncolumns; i++)
+    gpu_rows.root[gpu_rows.nroots++] = k->ops.at[gpu_rows.r.column[i]].in[0];
   for (uint32_t i = 0; i < k->results.n; i++) {
     ValueId packed = reduction_packed(k, &gpu_rows.r, k->results.at[i]);
+    if (nest_is_column_sum(k, &gpu_rows.r, k->results.at[i])) continue;
     gpu_rows.root[gpu_rows.nroots++] = k->results.at[i];
     if (packed != NO_VALUE) gpu_rows.root[gpu_rows.nroots++] = packed;
   }
   gpu_rows.packs = reduction_packs(k, &gpu_rows.r);
-  gpu_rows.once = gpu_rows.passes <= 1 && !gpu_rows.r.scans && !gpu_rows.packs;
+  gpu_rows.once =
+      gpu_rows.passes <= 1 && !gpu_rows.r.scans && !gpu_rows.packs && !gpu_rows.r.ncolumns;
   for (uint32_t i = (uint32_t)gpu_rows.r.n; i < gpu_rows.nroots; i++)
     gpu_rows.once &=
         !reduction_along(k, &gpu_rows.r, gpu_rows.root[i]) || !gpu_rows.level[gpu_rows.root[i]];
   return gpu_rows;
 }
 
-/* Rows of scans are in shared memory, or in the workspace if there is one. */
-static void plan_scan(GpuCut *cut, const GpuRows *gpu_rows, int64_t rows) {
+int64_t gpu_scan_row(const Fn *k, const Reductions *r) {
   int64_t bytes = 0;
-  for (int i = 0; i < gpu_rows->r.n; i++)
-    if (op_family(cut->k->ops.at[gpu_rows->r.op[i]].code) == FAMILY_SCAN)
-      bytes += gpu_scan_bytes(&gpu_rows->r);
+  for (int i = 0; i < r->n; i++)
+    if (op_family(k->ops.at[r->op[i]].code) == FAMILY_SCAN) bytes += gpu_scan_bytes(r);
+  return bytes;
+}
+
+bool gpu_scan_in_workspace(const Fn *k, const Reductions *r) {
+  return r->scans && (r->ncolumns || attr_get(&k->attrs, ATTR_workspace));
+}
+
+static void plan_scan(GpuCut *cut, const GpuRows *gpu_rows, int64_t rows) {
+  int64_t bytes = gpu_scan_row(cut->k, &gpu_rows->r);
   if (!gpu_need(cut,
                 gpu_is_variant(cut, "turns") && cut->tile[ROW_GROUP] == GPU_WARP &&
                     cut->tile[ROW_LANES] == 1,
                 "a scan is made by a warp, element by element"))
     return;
-  if (attr_get(&cut->k->attrs, ATTR_workspace)) cut->p.workspace = rows * bytes;
+  if (gpu_scan_in_workspace(cut->k, &gpu_rows->r)) cut->p.workspace = rows * bytes;
   else cut->p.shared[0] = cut->threads[0] / GPU_WARP * bytes;
 }
 
-static void plan_row(GpuCut *cut, const GpuRows *gpu_rows) {
-  if (!gpu_need_tile(cut, ROW_TILES) || !gpu_need_threads(cut, 1)) return;
+/* Rows in turn, and lines of sums of columns that the second phase adds up. */
+static void plan_columns(GpuCut *cut, const GpuRows *gpu_rows, int64_t rows) {
+  bool held = gpu_is_variant(cut, "held");
+  int64_t group = cut->tile[ROW_GROUP], groups = cut->threads[0] / group;
+  gpu_need(cut, group >= GPU_WARP && !gpu_is_variant(cut, "rows"),
+           "sums of columns are added by whole warps along the rows");
+  gpu_need(cut, cut->threads[1] == LINES_THREADS, "its second phase has other threads");
+  if (!gpu_need(cut, held || groups == 1, "the groups of a CTA would share a line of sums")) return;
+  cut->p.chunks[0] = ceil_div(rows, groups * cut->tile[ROW_TURNS]);
+  SumLines lines = {nest_count(&gpu_rows->over), gpu_rows->r.ncolumns, cut->p.chunks[0],
+                    cut->p.workspace};
+  if (groups > 1 && cut->p.shared[0] < lines.columns * lines.sums * 4)
+    cut->p.shared[0] = lines.columns * lines.sums * 4;
+  gpu_need(cut, cut->p.shared[0] <= cut->m->target.shared,
+           "the groups of a CTA have no room for their sums");
+  cut->p.shared[1] = LINES_SHARED;
+  cut->p.chunks[1] = lines_blocks(&lines) * lines.sums;
+  cut->p.workspace += lines_workspace(&lines);
+}
+
+static bool row_tile_fits(GpuCut *cut, const GpuRows *gpu_rows, int64_t length) {
   bool side = gpu_is_variant(cut, "rows");
-  int64_t lanes = cut->tile[ROW_LANES], group = cut->tile[ROW_GROUP], each = cut->tile[ROW_VECTORS];
-  if (!gpu_need_lanes(cut, lanes, side ? &gpu_rows->kept : &gpu_rows->over, gpu_rows->nroots,
-                      gpu_rows->root))
-    return;
-  int64_t rows = nest_count(&gpu_rows->kept) / (side ? lanes : 1),
-          length = nest_count(&gpu_rows->over) / (side ? 1 : lanes), threads = cut->threads[0];
+  int64_t lanes = cut->tile[ROW_LANES], group = cut->tile[ROW_GROUP], threads = cut->threads[0];
+  int64_t each = cut->tile[ROW_VECTORS];
   gpu_need(cut, gpu_power_within(group, 1, threads) && (group <= GPU_WARP || group == threads),
            "the threads of a row are no power of two of a warp, nor all of the CTA");
   gpu_need(cut, !side || group == 1, "rows that are contiguous have a thread each");
   gpu_need(cut, !gpu_rows->packs || group == 1 || group * lanes >= 8,
            "the threads of a row make no whole byte of bits");
   gpu_need(cut, each <= GPU_HELD_MOST, "a thread has too many vectors");
-  if (!gpu_need(cut, !gpu_is_variant(cut, "held") || each * group >= length,
-                "its threads do not hold the whole row"))
+  return gpu_need(cut, !gpu_is_variant(cut, "held") || each * group >= length,
+                  "its threads do not hold the whole row");
+}
+
+static void plan_row(GpuCut *cut, const GpuRows *gpu_rows) {
+  if (!gpu_need_tile(cut, gpu_row_tile(&gpu_rows->r)) ||
+      !gpu_need_threads(cut, 1 + (gpu_rows->r.ncolumns > 0)))
     return;
-  cut->p.chunks[0] = ceil_div(rows, threads / group);
+  bool side = gpu_is_variant(cut, "rows");
+  int64_t lanes = cut->tile[ROW_LANES], group = cut->tile[ROW_GROUP];
+  if (!gpu_need_lanes(cut, lanes, side ? &gpu_rows->kept : &gpu_rows->over, gpu_rows->nroots,
+                      gpu_rows->root))
+    return;
+  int64_t rows = nest_count(&gpu_rows->kept) / (side ? lanes : 1),
+          length = nest_count(&gpu_rows->over) / (side ? 1 : lanes);
+  if (!row_tile_fits(cut, gpu_rows, length)) return;
+  cut->p.chunks[0] = ceil_div(rows, cut->threads[0] / group);
   if (gpu_rows->r.scans) plan_scan(cut, gpu_rows, rows);
   else cut->p.shared[0] = group > GPU_WARP ? gpu_rows->r.n * (int64_t)GROUP_EXCHANGE : 0;
+  if (gpu_rows->r.ncolumns && !cut->p.fault) plan_columns(cut, gpu_rows, rows);
 }
 
 static void plan_rows(GpuCut *cut) {

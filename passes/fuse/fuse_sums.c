@@ -94,13 +94,22 @@ static bool is_complement(const Type *type, const Group *sum, const Group *row) 
   return sum->nfrom + row->nfrom == type->rank;
 }
 
+/* On a GPU sums of rows that no CTA has room for would go through memory, once per row. */
+static bool fits_registers(const Fuse *fuse, const Op *row) {
+  enum { LONGEST = 1 << 13 };
+  const Type *type = value_type(fuse->f, row->in[0]);
+  int64_t length = 1;
+  for (int i = 0; i < row->group[0].nfrom; i++) length *= type_size(type, row->group[0].from[i]);
+  return !module_on_gpu(fuse->m) || length <= LONGEST;
+}
+
 static bool may_follow(const Fuse *fuse, const Op *sum, const Op *op) {
   const Fn *fn = fuse->f;
   const Type *type = value_type(fn, sum->in[0]);
   bool row = op_family(op->code) == FAMILY_REDUCE && fuse->uses[op->out] &&
              type_same_dims(value_type(fn, op->in[0]), type) &&
              is_complement(type, &sum->group[0], &op->group[0]);
-  return row && fuse_reduce_kind(fuse, op) == GROUP_row &&
+  return row && fuse_reduce_kind(fuse, op) == GROUP_row && fits_registers(fuse, op) &&
          share_source(fuse, sum->in[0], op->in[0]);
 }
 
@@ -117,10 +126,15 @@ static OpId find_row(const Fuse *fuse, OpId id, OpId before) {
   return NO_OP;
 }
 
+/* Products of processors read every factor with ordinary instructions; those of GPUs do not. */
+static bool sums_factors(const Fuse *fuse) {
+  return group_neighbours(GROUP_contract) & SUMS && !module_on_gpu(fuse->m);
+}
+
 static void find_partner(Fuse *fuse, OpId id) {
   const Op *op = &fuse->f->ops.at[id];
   OpId before = first_reader(fuse->f, op->out), dot = NO_OP;
-  if (group_neighbours(GROUP_contract) & SUMS) dot = find_dot(fuse, op, before);
+  if (sums_factors(fuse)) dot = find_dot(fuse, op, before);
   if (dot != NO_OP) fuse->sum_of[dot] = id;
   fuse->with[id] = dot;
   if (dot == NO_OP && group_neighbours(GROUP_row) & SUMS &&

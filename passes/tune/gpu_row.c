@@ -5,12 +5,14 @@
    power of two with room for it, so that a warp does short rows without any barrier. Longer rows
    are read again for every level: they are in the cache then. */
 #include "gpu.h"
+#include "ir/kernel/gpu_lines.h"
 #include "ir/support/num.h"
 
 enum { THREADS = 128, LOOSE = 48, TIGHT = 64, POINTS = 32, TURN = 4 };
 enum { LONG = 1 << 14, FEW = 256 }; /* elements of a row, rows */
 enum { WHOLE = 1024 };              /* threads of the largest CTA, with 64 registers each */
 enum { WALKED = 24 };               /* of them for values read and summed of a row */
+enum { SUMMED = 160, OTHERS = 52 }; /* registers for the row and sums of columns; all others */
 
 /* ---- values held in registers ---- */
 
@@ -94,6 +96,38 @@ static void cut_along(Module *m, Fn *k, const GpuRows *rows) {
   gpu_set(m, k, fits ? "held" : "turns", ROW_TILES, tile, 1, &threads);
 }
 
+/* Operands that are the same for all rows stay in registers as well. */
+static int64_t kept_operands(const Fn *k, const GpuRows *rows) {
+  int64_t n = 0;
+  for (uint32_t i = 0; i < k->args.n; i++) {
+    const Type *t = value_type(k, k->args.at[i]);
+    bool varies = false;
+    for (int j = 0; j < t->rank; j++) varies |= axes_have(&rows->r.kept, t->axis[j].dim);
+    n += !varies && reduction_along(k, &rows->r, k->args.at[i]);
+  }
+  return n;
+}
+
+/* A group that fills whole warps holds the row and its sums, unless a row is too long or scanned.
+   CTAs take rows in turn: as many as are resident at once, each with a line of sums. */
+static void cut_sums(Module *m, Fn *k, const GpuRows *rows) {
+  int64_t whole = nest_count(&rows->over), all = nest_count(&rows->kept), group = 32;
+  int64_t values = held_values(m, k, rows) + rows->r.ncolumns + kept_operands(k, rows);
+  int lanes = rows->r.scans ? 1 : gpu_lanes(m, k, &rows->over, rows->nroots, rows->root);
+  while (lanes > 1 && whole / lanes < 32) lanes /= 2;
+  int64_t length = whole / lanes;
+  while (group < 512 && ceil_div(length, group) * lanes * values > SUMMED) group *= 2;
+  int64_t vectors = ceil_div(length, group), registers = vectors * lanes * values;
+  bool held = registers <= SUMMED && !rows->r.scans;
+  if (!held) group = rows->r.scans ? 32 : 512, vectors = 1, registers = SUMMED;
+  int64_t threads = held ? threads_of(all, group) : group;
+  int64_t resident = gpu_resident(m, 0, threads, registers + OTHERS);
+  int64_t groups = resident * m->target.multiprocessors * (threads / group);
+  int64_t tile[] = {lanes, group, vectors, ceil_div(all, groups)};
+  int64_t both[] = {threads, LINES_THREADS};
+  gpu_set(m, k, held ? "held" : "turns", ROW_TILES + 1, tile, 2, both);
+}
+
 /* Few rows are not worth vectors: more threads are. */
 static void cut_side(Module *m, Fn *k, const GpuRows *rows) {
   int lanes = gpu_lanes(m, k, &rows->kept, rows->nroots, rows->root);
@@ -105,10 +139,8 @@ static void cut_side(Module *m, Fn *k, const GpuRows *rows) {
 
 /* A warp per row; the row in shared memory if there is room, else in the workspace. */
 static void cut_scan(Module *m, Fn *k, const GpuRows *gpu_rows) {
-  int64_t rows = nest_count(&gpu_rows->kept), bytes = 0, tile[ROW_TILES] = {1, 32, TURN};
-  for (int i = 0; i < gpu_rows->r.n; i++)
-    if (op_family(k->ops.at[gpu_rows->r.op[i]].code) == FAMILY_SCAN)
-      bytes += gpu_scan_bytes(&gpu_rows->r);
+  int64_t rows = nest_count(&gpu_rows->kept), bytes = gpu_scan_row(k, &gpu_rows->r);
+  int64_t tile[ROW_TILES] = {1, 32, TURN};
   int64_t room = m->target.shared, warps = THREADS / 32;
   int64_t threads = threads_of(rows, 32);
   while (warps > 1 && (warps * bytes > room || rows <= warps / 2)) warps /= 2;
@@ -128,6 +160,7 @@ void gpu_tune_row(Module *m, Fn *k) {
   bool side = rows.over.n && !gpu_consecutive(k, &rows.over, rows.reference) &&
               gpu_consecutive(k, &rows.kept, rows.reference);
   if (few_long_sums(&rows)) gpu_tune_column(m, k);
+  else if (rows.r.ncolumns) cut_sums(m, k, &rows);
   else if (rows.r.scans) cut_scan(m, k, &rows);
   else if (side) cut_side(m, k, &rows);
   else cut_along(m, k, &rows);

@@ -128,6 +128,25 @@ static void columns_of_rows_half(Harness *h, int i) {
   columns_of_rows(h, i, i % 2 ? "f16" : "bf16");
 }
 
+static void columns_of_scans(Harness *h, int i) {
+  int rows = 1 + i * 7 % 40, n = 1 + i * 37 % 130;
+  const char *f = arena_printf(h->arena, "f32[A:%d, C:%d]", rows, n);
+  harness_add(h, "kernel @scans%d(%%0 : %s) {family = \"row\"} {\n  %%1 = cumsum[C] %%0 : %s\n", i,
+              f, f);
+  harness_add(h, "  %%2 = sum[A] %%1 : f32[C:%d]\n  %%3 = sum[A] %%0 : f32[C:%d]\n", n, n);
+  harness_add(h, i % 2 ? "  return %%2, %%3\n}\n" : "  return %%3, %%1\n}\n");
+}
+
+/* Too long for the registers of a CTA. */
+static void columns_of_long_rows(Harness *h, int i) {
+  int rows = 3 + i, n = (int[]){21000, 24577, 25600}[i];
+  const char *f = arena_printf(h->arena, "f32[A:%d, C:%d]", rows, n);
+  harness_add(h, "kernel @long%d(%%0 : %s) {family = \"row\"} {\n  %%1 = rmax[C] %%0 : f32[A:%d]\n",
+              i, f, rows);
+  harness_add(h, "  %%2 = sub %%0, %%1 : %s\n  %%3 = sum[A] %%2 : f32[C:%d]\n", f, n);
+  harness_add(h, "  %%4 = sum[A] %%0 : f32[C:%d]\n  return %%3, %%4\n}\n", n);
+}
+
 /* Log-sum-exp, the logit of the target, the best index, a count. */
 static void loss(Harness *h, int i) {
   Shape s = random_shape(h, true);
@@ -425,9 +444,10 @@ static void test_streamed(void **state) {
 }
 
 static void test_both(void **state) {
-  if (!strncmp(*state, "sm_", 3)) skip(); /* target.sums is 0 on that target */
   run_shapes(*state, columns_of_rows_f32, 100, 5000, 1e-4);
   run_shapes(*state, columns_of_rows_half, 90, 5000, 2e-2);
+  run_shapes(*state, columns_of_scans, 20, 5000, 1e-4);
+  run_shapes(*state, columns_of_long_rows, 3, 90000, 1e-4);
 }
 
 static void test_column(void **state) {

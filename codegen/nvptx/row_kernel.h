@@ -1,0 +1,31 @@
+/* Inside of family row on a GPU: what row.c and row_sums.c share. */
+#ifndef SHARDC_NVPTX_ROW_KERNEL_H
+#define SHARDC_NVPTX_ROW_KERNEL_H
+#include "group.h"
+
+typedef struct RowKernel {
+  Emit *e;
+  Reductions r;
+  int *level, passes, pass;
+  Nest kept, over;
+  bool held, side; /* contiguous rows */
+  int lanes_over;
+  int64_t group, vectors, length; /* threads; vectors at once; vectors of a row */
+  int64_t turns, ctas;            /* rows of a group; CTAs of the first phase */
+  LLVMValueRef thread, number;    /* within the group; of the row */
+  LLVMValueRef valid;             /* rows of a warp's groups that exist; NULL: all */
+  Accumulator *acc;
+  Point row, point[GPU_HELD_MOST];
+  uint32_t nfull, nrow, npacked;
+  ValueId full[MAX_RESULTS], per_row[MAX_RESULTS], packed[MAX_RESULTS];
+  LLVMValueRef *sums; /* of columns: variables of each sum and vector (row_sums.c) */
+} RowKernel;
+
+/* ---- sums of columns (row_sums.c) ---- */
+void row_sums_start(RowKernel *kernel); /* before the first row of a CTA */
+/* Adds the operands at point[which], vector `flat` of the row, in the last walk. */
+void row_sums_take(RowKernel *kernel, int64_t which, LLVMValueRef flat);
+void row_sums_leave(RowKernel *kernel); /* after the last row: the line of the CTA */
+void row_sums_join(RowKernel *kernel);  /* the second phase */
+
+#endif
