@@ -8,7 +8,8 @@
    the product in the order of its type: the dim that runs over vector lanes (ir/kernel/product.h).
 
    The gradients of a norm's gain and bias are sums over rows of values that a row kernel has in
-   registers when it computes the gradient of the norm's input: it adds them up row by row. A sum
+   registers when it computes the gradient of the norm's input: it adds them up row by row. So is
+   the gradient of the bias before a residual, which that kernel adds to its result. A sum
    that comes before its partner waits for it; so no op in between may read the sum, and readers of
    the sum are never in the same kernel. */
 #include "fuse.h"
@@ -76,13 +77,32 @@ static void mark_sources(const Fn *fn, ValueId value, bool *seen, bool *source) 
       mark_sources(fn, op->in[i], seen, source);
 }
 
-static bool share_source(const Fuse *fuse, ValueId a, ValueId b) {
-  uint32_t n = fuse->f->values.n;
-  bool *x = ARENA_ARRAY(fuse->arena, bool, n + 1), *y = ARENA_ARRAY(fuse->arena, bool, n + 1);
-  mark_sources(fuse->f, a, ARENA_ARRAY(fuse->arena, bool, n + 1), x);
-  mark_sources(fuse->f, b, ARENA_ARRAY(fuse->arena, bool, n + 1), y);
-  for (ValueId v = 0; v < n; v++)
-    if (x[v] && y[v]) return true;
+static bool *flags(const Fuse *fuse) {
+  return ARENA_ARRAY(fuse->arena, bool, fuse->f->values.n + 1);
+}
+
+/* Sources of what the reduction reads, and of the rows that are computed with its result. */
+static bool *read_with(const Fuse *fuse, OpId reduction) {
+  const Fn *fn = fuse->f;
+  bool *seen = flags(fuse), *source = flags(fuse), *derived = flags(fuse);
+  const Op *first = &fn->ops.at[reduction];
+  mark_sources(fn, first->in[0], seen, source);
+  derived[first->out] = true;
+  for (OpId i = reduction + 1; i < fn->ops.n; i++) {
+    const Op *op = &fn->ops.at[i];
+    if (!(op_flags(op->code) & POINT) || fuse_moves(op->code) || !fuse_reads(op, derived)) continue;
+    derived[op->out] = true;
+    if (type_same_dims(value_type(fn, op->out), value_type(fn, first->in[0])))
+      mark_sources(fn, op->out, seen, source);
+  }
+  return source;
+}
+
+static bool share_source(const Fuse *fuse, ValueId summed, OpId reduction) {
+  bool *own = flags(fuse), *read = read_with(fuse, reduction);
+  mark_sources(fuse->f, summed, flags(fuse), own);
+  for (ValueId v = 0; v < fuse->f->values.n; v++)
+    if (own[v] && read[v]) return true;
   return false;
 }
 
@@ -103,14 +123,15 @@ static bool fits_registers(const Fuse *fuse, const Op *row) {
   return !module_on_gpu(fuse->m) || length <= LONGEST;
 }
 
-static bool may_follow(const Fuse *fuse, const Op *sum, const Op *op) {
+static bool may_follow(const Fuse *fuse, const Op *sum, OpId reduction) {
   const Fn *fn = fuse->f;
+  const Op *op = &fn->ops.at[reduction];
   const Type *type = value_type(fn, sum->in[0]);
   bool row = op_family(op->code) == FAMILY_REDUCE && fuse->uses[op->out] &&
              type_same_dims(value_type(fn, op->in[0]), type) &&
              is_complement(type, &sum->group[0], &op->group[0]);
   return row && fuse_reduce_kind(fuse, op) == GROUP_row && fits_registers(fuse, op) &&
-         share_source(fuse, sum->in[0], op->in[0]);
+         share_source(fuse, sum->in[0], reduction);
 }
 
 /* The next reduction of rows after the sum, whose kernel comes later; else the last one before it,
@@ -120,9 +141,9 @@ static OpId find_row(const Fuse *fuse, OpId id, OpId before) {
   const Op *sum = &fn->ops.at[id];
   if (!value_type(fn, sum->out)->rank || !is_factor(value_type(fn, sum->in[0])->elem)) return NO_OP;
   for (OpId i = id + 1; i < before; i++)
-    if (may_follow(fuse, sum, &fn->ops.at[i])) return i;
+    if (may_follow(fuse, sum, i)) return i;
   for (OpId i = id; i-- > 0;)
-    if (may_follow(fuse, sum, &fn->ops.at[i])) return i;
+    if (may_follow(fuse, sum, i)) return i;
   return NO_OP;
 }
 
