@@ -180,18 +180,43 @@ static Buffers buffers_of(const Module *m, const Fn *f, Tier t) {
   return buffers;
 }
 
+/* Ops in order, with the bytes of the buffers that are alive at each, by use. */
+typedef struct AliveSweep {
+  const Buffers *buffers;
+  int64_t (*change)[USE_COUNT]; /* by op */
+  int64_t now[USE_COUNT];
+} AliveSweep;
+
+static AliveSweep sweep_of(const Buffers *buffers) {
+  OpId n = buffers->f->ops.n;
+  AliveSweep sweep = {.buffers = buffers};
+  sweep.change = arena_alloc(buffers->m->arena, sizeof *sweep.change * (n + 2));
+  memset(sweep.change, 0, sizeof *sweep.change * (n + 2));
+  for (ValueId v = 0; v < buffers->f->values.n; v++) {
+    if (buffers->root[v] != v || buffers->dies[v] < buffers->born[v] || buffers->dies[v] < 0)
+      continue;
+    int64_t from = buffers->born[v] < 0 ? 0 : buffers->born[v];
+    sweep.change[from][buffers->use[v]] += buffers->bytes[v];
+    sweep.change[buffers->dies[v] + 1][buffers->use[v]] -= buffers->bytes[v];
+  }
+  return sweep;
+}
+
+static void sweep_to(AliveSweep *sweep, OpId op) { /* the op after the last one */
+  for (int use = 0; use < USE_COUNT; use++) sweep->now[use] += sweep->change[op][use];
+}
+
 /* The largest sum of buffers of that use that live at once. */
 static int64_t peak(const Module *m, const Fn *f, Use use, Tier t) {
   Buffers buffers = buffers_of(m, f, t);
+  AliveSweep sweep = sweep_of(&buffers);
   int64_t most = 0;
   for (OpId i = 0; i < f->ops.n; i++) {
     const Op *o = &f->ops.at[i];
-    int64_t sum = o->code == OP_loop ? peak(m, o->callee, use, t) : 0;
+    sweep_to(&sweep, i);
+    int64_t sum = sweep.now[use];
+    if (o->code == OP_loop) sum += peak(m, o->callee, use, t);
     if (use == USE_BUFFER) sum += workspace_of(o); /* of the device */
-    for (ValueId v = 0; v < f->values.n; v++)
-      if (buffers.root[v] == v && buffers.use[v] == use && buffers.born[v] <= i &&
-          buffers.dies[v] >= i)
-        sum += buffers.bytes[v];
     if (sum > most) most = sum;
   }
   return most;
@@ -248,15 +273,16 @@ static bool is_moment(const Op *o) {
 
 static void walk(FrameWalk *frame_walk, const Fn *f, const BudgetPlace *outer, const Moment *base) {
   Buffers buffers = buffers_of(frame_walk->m, f, TIER_device);
+  AliveSweep sweep = sweep_of(&buffers);
   for (OpId i = 0; i < f->ops.n; i++) {
     const Op *o = &f->ops.at[i];
+    sweep_to(&sweep, i);
     BudgetPlace here = {outer, &buffers, i, work_of(f, o)};
     Moment now = *base;
     if (o->code != OP_loop && !is_moment(o)) continue;
     now.f = f, now.op = i;
     now.alive[workspace_of(o) ? USE_BUFFER : USE_WORKING] += here.work;
-    for (ValueId v = 0; v < f->values.n; v++)
-      if (is_alive(&buffers, v, i)) now.alive[buffers.use[v]] += buffers.bytes[v];
+    for (int use = 0; use < USE_COUNT; use++) now.alive[use] += sweep.now[use];
     if (o->code == OP_loop) {
       now.times *= (double)attr_int(&o->attrs, ATTR_trip, 1);
       walk(frame_walk, o->callee, &here, &now);
