@@ -222,14 +222,6 @@ static void add_loops(const Boxes *boxes, const Fn *f, int depth) {
 
 /* ---- */
 
-static const StreamOrder *order_for(const Module *m, const Fn *entry) {
-  StreamOrders *orders = ARENA_NEW(m->arena, StreamOrders);
-  *orders = stream_orders(m, false);
-  for (uint32_t i = 0; i < orders->n; i++)
-    if (orders->at[i].entry == entry) return &orders->at[i];
-  return NULL;
-}
-
 static Boxes boxes_of(const Module *m, const EventList *list, Lanes *lanes) {
   Boxes boxes = {.m = m, .list = list, .lanes = lanes};
   uint32_t n = 0;
@@ -243,10 +235,10 @@ static Boxes boxes_of(const Module *m, const EventList *list, Lanes *lanes) {
 
 Lanes lanes_in_order(const Module *m, const Fn *entry) {
   Lanes lanes = {0};
-  const StreamOrder *order = order_for(m, entry);
-  EventList *own = ARENA_NEW(m->arena, EventList);
-  if (!order) *own = events_of(m, entry);
-  const EventList *list = order ? order->list : own;
+  StreamOrder order = {0};
+  bool streams = stream_order_of(m, entry, &order);
+  EventList *list = ARENA_NEW(m->arena, EventList);
+  *list = streams ? events_in_periods(m, entry, order.rank, false, m->arena) : events_of(m, entry);
   Boxes boxes = boxes_of(m, list, &lanes);
   bool main = entry == ir_main_entry(m);
   if (main && m->background[BACKGROUND_take].there) {
@@ -254,7 +246,7 @@ Lanes lanes_in_order(const Module *m, const Fn *entry) {
     add_background(&boxes, BACKGROUND_read, BACKGROUND_send);
   }
   for (uint32_t i = 0; i < list->at.n; i++) add_event(&boxes, &list->at.at[i]);
-  if (order) add_tokens(&boxes, order);
+  if (streams) add_tokens(&boxes, &order);
   if (main) add_background(&boxes, BACKGROUND_keep, BACKGROUND_write), link_background(&boxes);
   set_places(&boxes), add_arrows(&boxes), add_loops(&boxes, entry, 0);
   return lanes;

@@ -61,7 +61,7 @@ static unsigned saved_streams(const Module *m, const StreamOrders *orders) {
   for (uint32_t i = 0; i < orders->n; i++)
     for (uint32_t k = 0; k < orders->at[i].at.n; k++) {
       const StreamEvent *event = &orders->at[i].at.at[k];
-      const EventBytes *bytes = &orders->at[i].list->bytes.at[event->event->bytes];
+      const EventBytes *bytes = &orders->at[i].list.bytes.at[event->event->bytes];
       for (uint32_t n = 0; event->stream != STREAM_compute && n < event->event->nbytes; n++)
         if (bytes[n].written && bytes[n].space >= TIERS && bytes[n].space < TIERS + m->globals.n &&
             global_is_kept(m, m->globals.at[bytes[n].space - TIERS]))

@@ -21,6 +21,7 @@ typedef struct BodySends { /* of a loop: has it messages over the axis? */
 
 typedef struct EventWalk {
   const Module *m;
+  Arena *arena; /* of the list */
   EventList *list;
   int64_t rank;
   Str only;            /* messages over this axis and nothing else; NULL: all events */
@@ -94,7 +95,7 @@ static bool same(EventPlace a, EventPlace b) { return a.space == b.space && a.at
 static void touch(EventWalk *walk, EventPlace p, int64_t bytes, const Value *of, bool written) {
   EventList *list = walk->list;
   if (bytes <= 0 || !walk->placed) return;
-  vec_push(walk->m->arena, list->bytes, (EventBytes){p.space, p.at, p.at + bytes, of, written});
+  vec_push(walk->arena, list->bytes, (EventBytes){p.space, p.at, p.at + bytes, of, written});
   vec_last(list->at).nbytes++;
 }
 
@@ -105,7 +106,7 @@ static void touch_value(EventWalk *walk, const EventCall *call, ValueId v, bool 
 
 static void begin_event(EventWalk *walk, const Fn *f, OpId op, EventKind kind, int64_t round) {
   EventList *list = walk->list;
-  vec_push(walk->m->arena, list->at,
+  vec_push(walk->arena, list->at,
            (Event){.kind = kind,
                    .f = f,
                    .op = op,
@@ -145,7 +146,7 @@ static void add_message(EventWalk *walk, const Fn *f, OpId id, EventKind kind, i
   begin_event(walk, f, id, kind, round);
   if (o->nin) touch(walk, from, value_span_bytes(&f->values.at[o->in[0]]), NULL, false);
   touch(walk, to, value_span_bytes(&f->values.at[o->out]), NULL, true);
-  if (kind == EVENT_START) vec_push(walk->m->arena, walk->open, walk->list->at.n - 1);
+  if (kind == EVENT_START) vec_push(walk->arena, walk->open, walk->list->at.n - 1);
 }
 
 static void add_collective(EventWalk *walk, const EventCall *call, OpId id) {
@@ -182,6 +183,7 @@ typedef struct EventRounds {
   bool reverse;
   FlightList flights;
   EventPlace *in, *out, *ring;
+  int64_t ahead;               /* rounds by which a message may precede its own */
   int64_t period, shown, half; /* rounds in the list; from `half` on they are the last ones */
 } EventRounds;
 
@@ -249,11 +251,18 @@ static int64_t common_multiple(int64_t a, int64_t b) {
   return a / x * b;
 }
 
+/* The value that operand or result number k of the loop slices by rounds; NO_VALUE: it does not. */
+static ValueId sliced(const EventRounds *rounds, uint32_t k) {
+  const Op *o = rounds->op;
+  if (k < o->nin) return k < rounds->whole ? NO_VALUE : o->in[k];
+  return k - o->nin < rounds->carried ? NO_VALUE : o->out + (k - o->nin);
+}
+
 /* Has it a slice for each round in host memory, or of a parameter? */
 static bool slices_differ(const EventWalk *walk, const EventCall *call, const EventRounds *rounds) {
-  for (uint32_t k = rounds->whole; k < rounds->op->nin + rounds->op->nout; k++) {
-    if (k >= rounds->op->nin && k - rounds->op->nin < rounds->carried) continue;
-    ValueId v = k < rounds->op->nin ? rounds->op->in[k] : rounds->op->out + (k - rounds->op->nin);
+  for (uint32_t k = 0; k < rounds->op->nin + rounds->op->nout; k++) {
+    ValueId v = sliced(rounds, k);
+    if (v == NO_VALUE) continue;
     EventPlace place = place_of(call, v);
     const Global *global = place.space >= TIERS && place.space != SPACE_HOST
                                ? walk->m->globals.at[place.space - TIERS]
@@ -277,6 +286,7 @@ static void find_period(const EventWalk *walk, const EventCall *call, EventRound
     if (buffers > 0) event_rounds->period = common_multiple(event_rounds->period, buffers);
   }
   more = walk->periods ? event_rounds->period : 0;
+  event_rounds->ahead = ahead;
   event_rounds->half =
       ahead < event_rounds->trip ? 1 + ahead + event_rounds->period + more : event_rounds->trip;
   event_rounds->shown = event_rounds->half + ahead + 1 + more;
@@ -364,7 +374,7 @@ static void add_rounds(EventWalk *walk, const EventCall *call, EventRounds *roun
 }
 
 static EventRounds begin_rounds(EventWalk *walk, const EventCall *call, OpId id) {
-  Arena *arena = walk->m->arena;
+  Arena *arena = walk->arena;
   const Op *o = &call->f->ops.at[id];
   EventRounds rounds = {.op = o, .id = id, .carried = (uint32_t)attr_int(&o->attrs, ATTR_carry, 0)};
   rounds.whole = loop_whole(o), rounds.first = loop_first(o);
@@ -396,7 +406,7 @@ static bool sends_over(EventWalk *walk, const Fn *f) {
     sends = o->code == OP_loop ? sends_over(walk, o->callee)
                                : op_family(o->code) == FAMILY_COLLECTIVE && !is_left_out(walk, o);
   }
-  vec_push(walk->m->arena, walk->bodies, (BodySends){f, sends});
+  vec_push(walk->arena, walk->bodies, (BodySends){f, sends});
   return sends;
 }
 
@@ -409,12 +419,59 @@ static void add_loop(EventWalk *walk, const EventCall *call, OpId id) {
   add_rounds(walk, call, &rounds);
 }
 
-/* Every round, as the table of the rank's stage says. */
+/* Rounds until all of its buffers come again in their order. */
+static int64_t buffers_period(const EventCall *call, const EventRounds *rounds) {
+  int64_t period = rounds->period;
+  for (uint32_t k = 0; k < rounds->op->nin + rounds->op->nout; k++) {
+    ValueId v = sliced(rounds, k);
+    int64_t slots = v == NO_VALUE ? 0 : loop_slots(rounds->op, value_type(call->f, v));
+    if (slots > 0) period = common_multiple(period, slots);
+  }
+  return period;
+}
+
+/* The turns that the list leaves out: in these, all buffers come again in the order of the turns
+   before them. */
+static ScheduleRepeat repeat_of(const EventWalk *walk, const EventCall *call,
+                                const ScheduleLoops *loops, const EventRounds *rounds,
+                                int64_t stage) {
+  int64_t unit = 1, ahead = 0;
+  if (walk->only || walk->every) return (ScheduleRepeat){0};
+  for (int i = 0; i < loops->n; i++) {
+    if (walk->periods && slices_differ(walk, call, &rounds[i])) return (ScheduleRepeat){0};
+    unit = common_multiple(unit, buffers_period(call, &rounds[i]));
+    if (rounds[i].ahead > ahead) ahead = rounds[i].ahead;
+    if (unit > loops->table.parts) return (ScheduleRepeat){0};
+  }
+  return schedule_repeat(&loops->table, stage, unit, ahead);
+}
+
+/* Their values are those of the round before the next one. */
+static void skip_turns(EventWalk *walk, const EventCall *call, EventRounds *rounds, int n,
+                       const ScheduleRepeat *repeat, uint32_t since, ScheduleState *state) {
+  begin_event(walk, call->f, rounds[0].id, EVENT_SKIP, call->round);
+  Event *event = &vec_last(walk->list->at);
+  event->rounds = repeat->times * repeat->parts, event->period = repeat->parts,
+  event->since = since;
+  for (int i = 0; i < n; i++) {
+    state->over[i] += event->rounds;
+    for (uint32_t j = 0; j < rounds[i].carried; j++)
+      rounds[i].in[j + 1] = carry_to(call, &rounds[i], j, state->over[i] - 1);
+  }
+}
+
+/* As the table of the rank's stage says. */
 static void add_turns(EventWalk *walk, const EventCall *call, const ScheduleLoops *loops) {
   EventRounds rounds[TURN_LOOPS];
+  uint32_t since = 0;
+  int64_t turn = 0;
   for (int i = 0; i < loops->n; i++) rounds[i] = begin_rounds(walk, call, loops->loop[i]);
   int64_t stage = schedule_stage(walk->m, rounds[0].op, walk->rank);
-  for (ScheduleState state = {{0}}; !schedule_done(&loops->table, &state);) {
+  ScheduleRepeat repeat = repeat_of(walk, call, loops, rounds, stage);
+  for (ScheduleState state = {{0}}; !schedule_done(&loops->table, &state); turn++) {
+    if (turn == repeat.from - repeat.turns) since = walk->list->at.n;
+    if (repeat.times && turn == repeat.from)
+      skip_turns(walk, call, rounds, loops->n, &repeat, since, &state);
     int next = schedule_next(&loops->table, stage, &state);
     add_round(walk, call, &rounds[next], state.over[next]++);
   }
@@ -455,28 +512,38 @@ static void fill(EventWalk walk_of_entry) {
   walk(&walk_of_entry, &call);
 }
 
-static EventList events(const Module *m, const Fn *entry, int64_t rank, bool placed) {
+static EventList events(const Module *m, const Fn *entry, int64_t rank, bool placed, Arena *arena) {
   EventList list = {.entry = entry};
-  fill((EventWalk){.m = m, .list = &list, .rank = rank, .placed = placed});
+  fill((EventWalk){.m = m, .arena = arena, .list = &list, .rank = rank, .placed = placed});
   return list;
 }
 
-EventList events_of(const Module *m, const Fn *entry) { return events(m, entry, 0, true); }
-
-EventList events_of_rank(const Module *m, const Fn *entry, int64_t rank) {
-  return events(m, entry, rank, true);
+EventList events_of(const Module *m, const Fn *entry) {
+  return events(m, entry, 0, true, m->arena);
 }
 
-EventList events_in_periods(const Module *m, const Fn *entry, int64_t rank, bool every) {
+EventList events_of_rank(const Module *m, const Fn *entry, int64_t rank, Arena *arena) {
+  return events(m, entry, rank, true, arena);
+}
+
+EventList events_in_periods(const Module *m, const Fn *entry, int64_t rank, bool every,
+                            Arena *arena) {
   EventList list = {.entry = entry};
-  fill((EventWalk){
-      .m = m, .list = &list, .rank = rank, .placed = true, .periods = true, .every = every});
+  fill((EventWalk){.m = m,
+                   .arena = arena,
+                   .list = &list,
+                   .rank = rank,
+                   .placed = true,
+                   .periods = true,
+                   .every = every});
   return list;
 }
 
 void messages_of_rank(const Module *m, const Fn *entry, int64_t rank, Str axis, EventList *list) {
   list->entry = entry, list->at.n = 0;
-  fill((EventWalk){.m = m, .list = list, .rank = rank, .only = axis});
+  fill((EventWalk){.m = m, .arena = m->arena, .list = list, .rank = rank, .only = axis});
 }
 
-EventList events_in_order(const Module *m, const Fn *entry) { return events(m, entry, 0, false); }
+EventList events_in_order(const Module *m, const Fn *entry) {
+  return events(m, entry, 0, false, m->arena);
+}

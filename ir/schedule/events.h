@@ -47,12 +47,14 @@ typedef struct EventList {
 
 EventList events_of(const Module *m, const Fn *entry);
 /* Stages of a pipeline run the same rounds in another order. `rank`: the rank whose events are
-   listed; other axes have the coordinates of rank 0. */
-EventList events_of_rank(const Module *m, const Fn *entry, int64_t rank);
+   listed; other axes have the coordinates of rank 0. `arena` holds the list: with many
+   micro-batches it takes more memory than the module. */
+EventList events_of_rank(const Module *m, const Fn *entry, int64_t rank, Arena *arena);
 /* The same, for the bytes of the host and of parameters: rounds are skipped only in loops whose
    rounds all touch the same of these, with two periods of rounds before them and one after them.
    `every`: no rounds are skipped. */
-EventList events_in_periods(const Module *m, const Fn *entry, int64_t rank, bool every);
+EventList events_in_periods(const Module *m, const Fn *entry, int64_t rank, bool every,
+                            Arena *arena);
 /* Only its messages over one axis, of all rounds, without bytes. The previous contents of the list
    are dropped; its memory is used again. */
 void messages_of_rank(const Module *m, const Fn *entry, int64_t rank, Str axis, EventList *list);

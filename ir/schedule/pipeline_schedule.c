@@ -182,6 +182,58 @@ int64_t schedule_ring_slots(const Module *m, const ScheduleTable *table, int fro
   return schedule_between(table, from, to, all ? 0 : c.first, all ? table->stages - 1 : c.last);
 }
 
+typedef VEC(uint8_t) Turns; /* loops, in the order of a stage's turns */
+
+static int take_next(const ScheduleTable *table, int64_t stage, ScheduleState *state) {
+  int loop = schedule_next(table, stage, state);
+  state->over[loop]++;
+  return loop;
+}
+
+static bool all_over(const ScheduleTable *table, const ScheduleState *state, int64_t parts) {
+  for (int i = 0; i < schedule_loops(table); i++)
+    if (state->over[i] < parts) return false;
+  return true;
+}
+
+/* Parts since then, of each loop; 0: not of each as many. */
+static int64_t parts_since(const ScheduleTable *table, const ScheduleState *from,
+                           const ScheduleState *to) {
+  int64_t parts = to->over[0] - from->over[0];
+  for (int i = 1; i < schedule_loops(table); i++)
+    if (to->over[i] - from->over[i] != parts) return 0;
+  return parts;
+}
+
+/* Further periods that take the same turns. */
+static int64_t count_periods(const ScheduleTable *table, int64_t stage, ScheduleState *state,
+                             const Turns *period) {
+  for (int64_t n = 0;; n++)
+    for (uint32_t i = 0; i < period->n; i++)
+      if (schedule_done(table, state) || take_next(table, stage, state) != period->at[i]) return n;
+}
+
+ScheduleRepeat schedule_repeat(const ScheduleTable *table, int64_t stage, int64_t unit,
+                               int64_t ahead) {
+  Arena *arena = arena_new();
+  ScheduleRepeat repeat = {0};
+  ScheduleState state = {{0}}, first;
+  Turns period = {0};
+  for (; !schedule_done(table, &state) && !all_over(table, &state, 1 + ahead); repeat.from++)
+    take_next(table, stage, &state);
+  first = state;
+  do {
+    if (schedule_done(table, &state)) break;
+    vec_push(arena, period, (uint8_t)take_next(table, stage, &state));
+    repeat.parts = parts_since(table, &first, &state);
+  } while (repeat.parts <= ahead || repeat.parts % unit);
+  if (repeat.parts > ahead && repeat.parts % unit == 0)
+    repeat.times = count_periods(table, stage, &state, &period) - 2;
+  repeat.turns = period.n, repeat.from += 2 * repeat.turns;
+  arena_free(arena);
+  return repeat.times > 0 ? repeat : (ScheduleRepeat){0};
+}
+
 typedef struct TurnRun { /* of all stages */
   const ScheduleTable *t;
   const double *time;

@@ -100,6 +100,15 @@ static inline bool schedule_done(const ScheduleTable *t, const ScheduleState *x)
   return x->over[schedule_loops(t) - 1] == t->parts;
 }
 
+/* Turns of a stage that repeat those before them: from turn `from` on, `times` periods of `turns`
+   turns and `parts` parts of each loop. Two of these periods precede them, and one follows. */
+typedef struct ScheduleRepeat {
+  int64_t from, turns, parts, times; /* times 0: nothing repeats as often */
+} ScheduleRepeat;
+
+/* With periods of a multiple of `unit` parts, after `ahead` parts of all loops. */
+ScheduleRepeat schedule_repeat(const ScheduleTable *table, int64_t stage, int64_t unit,
+                               int64_t ahead);
 ScheduleTable schedule_one_f_one_b(Arena *arena, int64_t stages, int64_t parts);
 enum { MOST_AHEAD = 2 };
 /* ZB-H1; `ahead` 2: up to twice as steep, which takes more than P parts. */

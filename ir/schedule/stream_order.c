@@ -17,6 +17,7 @@ typedef VEC(StreamTouch) StreamTouches;
 
 typedef struct StreamWalk {
   const Module *m;
+  Arena *arena;
   const EventList *list;
   StreamOrder *order;
   int64_t count[STREAMS];     /* operations so far */
@@ -170,7 +171,7 @@ static void keep(const StreamWalk *walk, StreamTouches *touches, const EventByte
       touches->at[i].last = operation;
       return;
     }
-  vec_push(walk->m->arena, *touches, (StreamTouch){*bytes, operation});
+  vec_push(walk->arena, *touches, (StreamTouch){*bytes, operation});
 }
 
 static void find_needs(const StreamWalk *walk, StreamEvent *at) {
@@ -250,24 +251,48 @@ static void add_operation(StreamWalk *walk, const Event *event) {
   vec_push(walk->m->arena, walk->order->at, at);
 }
 
-static StreamOrder order_of(const Module *m, const EventList *list) {
-  StreamOrder order = {.entry = list->entry, .list = list};
-  StreamWalk walk = {.m = m, .list = list, .order = &order};
-  walk.direct = arena_alloc(m->arena, TIERS + m->globals.n);
-  memset(walk.direct, 0, TIERS + m->globals.n);
-  find_direct(&walk);
-  walk.before = arena_alloc(m->arena, sizeof *walk.before * (list->at.n + 1));
-  for (OpStream stream = 0; stream < STREAMS; stream++) {
-    walk.touched[stream] = ARENA_ARRAY(m->arena, StreamTouches, TIERS + m->globals.n);
-    memset(walk.touched[stream], 0, sizeof *walk.touched[stream] * (TIERS + m->globals.n));
+/* Copies the events of its operations, of which a second run has the same, out of the full list. */
+static void keep_events(const Module *m, const EventList *full, StreamOrder *order, uint32_t runs) {
+  uint32_t n = order->at.n / runs;
+  for (uint32_t i = 0; i < n; i++) {
+    Event event = *order->at.at[i].event;
+    uint32_t from = event.bytes;
+    event.bytes = order->list.bytes.n;
+    for (uint32_t k = 0; k < event.nbytes; k++)
+      vec_push(m->arena, order->list.bytes, full->bytes.at[from + k]);
+    vec_push(m->arena, order->list.at, event);
   }
-  for (int run = 0; run < (module_copies_stay(m) ? 2 : 1); run++) {
-    memcpy(walk.started, walk.count, sizeof walk.started);
-    for (uint32_t i = 0; i < list->at.n; i++) {
-      memcpy(walk.before[i], walk.count, sizeof walk.count);
-      add_operation(&walk, &list->at.at[i]);
+  for (uint32_t i = 0; i < order->at.n; i++) order->at.at[i].event = &order->list.at.at[i % n];
+}
+
+static void walk_runs(StreamWalk *walk, int runs) {
+  uint32_t spaces = TIERS + walk->m->globals.n;
+  walk->direct = arena_alloc(walk->arena, spaces);
+  memset(walk->direct, 0, spaces);
+  find_direct(walk);
+  walk->before = arena_alloc(walk->arena, sizeof *walk->before * (walk->list->at.n + 1));
+  for (OpStream stream = 0; stream < STREAMS; stream++) {
+    walk->touched[stream] = ARENA_ARRAY(walk->arena, StreamTouches, spaces);
+    memset(walk->touched[stream], 0, sizeof *walk->touched[stream] * spaces);
+  }
+  for (int run = 0; run < runs; run++) {
+    memcpy(walk->started, walk->count, sizeof walk->started);
+    for (uint32_t i = 0; i < walk->list->at.n; i++) {
+      memcpy(walk->before[i], walk->count, sizeof walk->count);
+      add_operation(walk, &walk->list->at.at[i]);
     }
   }
+}
+
+static StreamOrder order_of(const Module *m, const Fn *entry, int64_t rank, bool every) {
+  StreamOrder order = {.entry = entry, .rank = rank, .list.entry = entry};
+  Arena *arena = arena_new();
+  EventList full = events_in_periods(m, entry, rank, every, arena);
+  StreamWalk walk = {.m = m, .arena = arena, .list = &full, .order = &order};
+  int runs = module_copies_stay(m) ? 2 : 1;
+  walk_runs(&walk, runs);
+  keep_events(m, &full, &order, (uint32_t)runs);
+  arena_free(arena);
   return order;
 }
 
@@ -282,9 +307,7 @@ static void add_orders(const Module *m, const Fn *entry, bool every, StreamOrder
   bool turns = schedule_stages(m, entry, &stages);
   for (int64_t s = stages.first; s <= stages.last; s++) {
     if (turns && s > stages.first && turns_alike(&stages.loops.table, s)) continue;
-    EventList *list = ARENA_NEW(m->arena, EventList);
-    *list = events_in_periods(m, entry, turns ? s * stages.step : 0, every);
-    vec_push(m->arena, *orders, order_of(m, list));
+    vec_push(m->arena, *orders, order_of(m, entry, turns ? s * stages.step : 0, every));
   }
 }
 
@@ -293,6 +316,14 @@ StreamOrders stream_orders(const Module *m, bool every) {
   for (uint32_t i = 0; module_has_streams(m) && i < m->fns.n; i++)
     if (m->fns.at[i]->kind == FN_ENTRY) add_orders(m, m->fns.at[i], every, &orders);
   return orders;
+}
+
+bool stream_order_of(const Module *m, const Fn *entry, StreamOrder *out) {
+  ScheduleStages stages;
+  bool turns = schedule_stages(m, entry, &stages);
+  if (!module_has_streams(m)) return false;
+  *out = order_of(m, entry, turns ? stages.first * stages.step : 0, false);
+  return true;
 }
 
 /* Rounds of the loops over a body, at most. */

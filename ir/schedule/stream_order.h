@@ -51,7 +51,8 @@ typedef struct StreamEvent { /* an operation of a stream, or of `compute` */
 
 typedef struct StreamOrder { /* the operations of an entry; if steps overlap, of two of its runs */
   const Fn *entry;
-  const EventList *list;
+  int64_t rank;   /* of its stage */
+  EventList list; /* the events of these operations */
   VEC(StreamEvent) at;
 } StreamOrder;
 
@@ -85,6 +86,8 @@ op_stream(const Op *o); /* as pass `streams` has written it; `compute`: nothing 
    all. */
 typedef VEC(StreamOrder) StreamOrders;
 StreamOrders stream_orders(const Module *m, bool every);
+/* The same for the first stage of one entry; false: it has no streams. */
+bool stream_order_of(const Module *m, const Fn *entry, StreamOrder *out);
 
 typedef struct StreamNeed { /* an operation that must be done, and that nothing waits for */
   bool missing, arrived;    /* arrived: `compute` must wait for it */

@@ -286,8 +286,11 @@ static bool crosses_rounds(const Module *m, const Fn *entry, const ScheduleLoops
 static bool prove_turns(Module *m, const Fn *entry, const ScheduleStages *stages) {
   int64_t last = crosses_rounds(m, entry, &stages->loops) ? stages->last : stages->first;
   for (int64_t s = stages->first; s <= last; s++) {
-    EventList list = events_of_rank(m, entry, s * stages->step);
-    if (!prove_bytes(m, &list)) return false;
+    Arena *arena = arena_new();
+    EventList list = events_of_rank(m, entry, s * stages->step, arena);
+    bool fine = prove_bytes(m, &list);
+    arena_free(arena);
+    if (!fine) return false;
   }
   return true;
 }

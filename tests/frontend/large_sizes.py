@@ -29,10 +29,17 @@ def cases():
 def limit(): resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
 
 
+LONG = [  # many micro-batches on the stages of a pipeline, many layers
+    (('tiny_ranks', '--set', 'train.batch={}'), 1048576),
+    (('gpt1t', '--set', 'plan.mesh.data={}'), 2),
+    (('gemma3', '-D', 'Layers={}'), 16381),
+]
 bad, ends = [], {}
 every = list(cases())
 chosen = [(c, v) for c in every for v in VALUES]
-for case, value in rng.sample(chosen, min(MANY, len(chosen))):
+chosen = rng.sample(chosen, min(MANY, len(chosen)))
+chosen += [((f'{EXAMPLES}/{c[0]}.shard', *c[1:]), v) for c, v in LONG]
+for case, value in chosen:
     command = [SHARDC, 'plan', case[0], case[1], case[2].format(value)]
     p = subprocess.run(command, capture_output=True, text=True, errors='replace', preexec_fn=limit,
                        env={**os.environ, 'NO_COLOR': '1', 'SHARDC_PATH': EXAMPLES})

@@ -228,7 +228,58 @@ static void schedules(void **unused) {
   assert_true(right > WRONG / 10 && waiting > WRONG / 4);
 }
 
+static ScheduleTable drawn_table(Arena *arena) {
+  int64_t stages = 1 + draw(8), parts = 1 + draw(120);
+  switch (draw(4)) {
+  case 0: return schedule_one_f_one_b(arena, stages, parts);
+  case 1: return schedule_zero_bubble(arena, stages, parts, 1 + draw(2));
+  case 2: return schedule_gpipe(arena, stages, parts);
+  default: return schedule_interleaved(arena, stages, parts, 2 + draw(3));
+  }
+}
+
+static void assert_turn(const ScheduleTable *t, int64_t stage, ScheduleState *run, int loop) {
+  assert_false(schedule_done(t, run));
+  assert_int_equal(schedule_next(t, stage, run), loop);
+  run->over[loop]++;
+}
+
+/* The turns with those that repeat are all turns; false: nothing repeats. */
+static bool repeats(const ScheduleTable *t, int64_t stage, int64_t unit, int64_t ahead) {
+  ScheduleRepeat repeat = schedule_repeat(t, stage, unit, ahead);
+  ScheduleState list = {{0}}, run = {{0}};
+  int period[TURN_LOOPS * 256];
+  if (!repeat.times) return false;
+  assert_true(repeat.parts % unit == 0 && repeat.parts > ahead);
+  assert_true(repeat.from >= 2 * repeat.turns && repeat.turns < TURN_LOOPS * 256);
+  for (int64_t n = 0; !schedule_done(t, &list); n++) {
+    for (int64_t i = 0; n == repeat.from && i < repeat.times * repeat.turns; i++)
+      assert_turn(t, stage, &run, period[i % repeat.turns]);
+    for (int i = 0; n == repeat.from && i < schedule_loops(t); i++)
+      list.over[i] += repeat.times * repeat.parts;
+    int loop = schedule_next(t, stage, &list);
+    period[(n - repeat.from % repeat.turns + repeat.turns) % repeat.turns] = loop;
+    list.over[loop]++;
+    assert_turn(t, stage, &run, loop);
+  }
+  assert_true(schedule_done(t, &run));
+  return true;
+}
+
+static void repeated_turns(void **unused) {
+  (void)unused;
+  int found = 0;
+  for (int i = 0; i < 4000; i++) {
+    Arena *arena = arena_new();
+    ScheduleTable t = drawn_table(arena);
+    found += repeats(&t, draw(t.stages), 1 + draw(6), draw(4));
+    arena_free(arena);
+  }
+  printf("%d of 4000 stages repeat turns\n", found);
+  assert_true(found > 1000);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(schedules)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(schedules), cmocka_unit_test(repeated_turns)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

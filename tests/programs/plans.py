@@ -176,8 +176,8 @@ def shared(line, axis, dims, text):
     """Now and then the axis of a line that keeps parameters whole splits parameters of another line as well."""
     own = random.Random(text + line)               # so that other choices of a seed stay as they are
     others = [d for d in dims if d != 'Batch' and d not in re.findall(r'\w+', line)]
-    if not others or not line.endswith(('balanced', 'activations')) and ' else ' not in line: return [line]
-    if not re.search('balanced|activations', line) or own.random() < .6: return [line]
+    ways = re.search('balanced|activations|ring', line)
+    if not others or not ways or own.random() < .6: return [line]
     lines = [line, f'place {own.choice(others)} -> {axis}']
     return lines if own.random() < .7 else lines[::-1]
 
