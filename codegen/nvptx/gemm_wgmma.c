@@ -17,23 +17,26 @@
    asynchronously.
 
    Tiles of both operands are flat (gemm_flat): the place of a piece is a first address and
-   constants. Pieces that do not exist are zeros. */
+   constants. A thread copies one piece of 16 bytes of each 16 rows of each panel, so that the
+   swizzle of all its pieces is the same. Pieces that do not exist are zeros. */
 #include "gemm.h"
 #include "simt.h"
 #include "warpgroup.h"
 
 /* Registers of a thread: 168 at first; of 504 of three threads 40 copy, twice 232 multiply. */
-enum { LESS = 40, MORE = 232, PANEL = 128, PIECE = 16, PERIODS = 8 };
+enum { LESS = 40, MORE = 232, PANEL = 128, PIECE = 16, PIECES = PANEL / PIECE };
+enum { TURN = 32 }; /* columns of eight rows of sums that all lanes take at once, or more */
+_Static_assert(WGMMA_THREADS == WGMMA_COPY_ROWS * PIECES, "each thread a piece of 16 rows");
+_Static_assert(WGMMA_COPY_ROWS % PIECES == 0, "the next rows have the same swizzle");
 
 typedef struct Incoming { /* how the copying warpgroup brings an operand */
   const GemmSide *side;
-  int64_t at;               /* of the side in a stage */
-  int64_t mn, k;            /* elements from one to the next */
-  int64_t mn_extent, apart; /* rows of the tile from piece to piece of a thread */
-  int items, periods;       /* pieces of a thread; after `periods` pieces the swizzle repeats */
-  LLVMValueRef row, piece;  /* i32: the thread's first */
-  LLVMValueRef to[PERIODS]; /* i32: offsets of its first pieces in a stage */
-  LLVMValueRef base, mn0;   /* of the tile's first k; i32: first row or column of the tile */
+  int64_t at;    /* of the side in a stage */
+  int64_t mn, k; /* elements from one to the next */
+  int64_t mn_extent;
+  LLVMValueRef row, piece; /* i32: the thread's, among 16 rows, in a row of a panel */
+  LLVMValueRef to;         /* i32: offset of its first piece in a stage */
+  LLVMValueRef base, mn0;  /* of the tile's first k; i32: first row or column of the tile */
 } Incoming;
 
 typedef struct Turn {
@@ -77,17 +80,6 @@ static LLVMValueRef offset_of(Gemm *gemm, LLVMValueRef stage) {
 
 /* ---- copies ---- */
 
-/* Panels of 64 columns one after the other, of 128 bytes a row; in each piece ^ row. */
-static LLVMValueRef place_of(Gemm *gemm, const Incoming *incoming, LLVMValueRef row) {
-  Warp *w = &gemm->w;
-  LLVMValueRef panel = warp_div(w, incoming->piece, PANEL / PIECE);
-  LLVMValueRef turned =
-      warp_xor(w, warp_rem(w, incoming->piece, PANEL / PIECE), warp_rem(w, row, PANEL / PIECE));
-  LLVMValueRef at = warp_times(w, panel, incoming->side->rows * PANEL);
-  at = warp_add(w, at, warp_times(w, row, PANEL));
-  return warp_plus(w, warp_add(w, at, warp_times(w, turned, PIECE)), incoming->at);
-}
-
 static Incoming incoming_of(Gemm *gemm, bool is_b) {
   Warp *w = &gemm->w;
   Incoming incoming = {.side = is_b ? &gemm->g.b : &gemm->g.a,
@@ -97,13 +89,10 @@ static Incoming incoming_of(Gemm *gemm, bool is_b) {
                  &incoming.mn) ||
       !gemm_flat(&gemm->p.k, is_b, WGMMA_K, &incoming.k))
     bug("kernel %s: an operand of wgmma is not flat", gemm->k->name);
-  int64_t across = incoming.side->columns * 2 / PIECE;
-  incoming.apart = WGMMA_THREADS / across;
-  incoming.items = (int)(incoming.side->rows / incoming.apart);
-  incoming.periods = incoming.apart < PERIODS ? (int)(PERIODS / incoming.apart) : 1;
-  incoming.row = warp_div(w, w->thread, across), incoming.piece = warp_rem(w, w->thread, across);
-  for (int i = 0; i < incoming.periods; i++)
-    incoming.to[i] = place_of(gemm, &incoming, warp_plus(w, incoming.row, i * incoming.apart));
+  incoming.row = warp_div(w, w->thread, PIECES), incoming.piece = warp_rem(w, w->thread, PIECES);
+  LLVMValueRef turned = warp_xor(w, incoming.piece, warp_rem(w, incoming.row, PIECES));
+  LLVMValueRef at = warp_times(w, incoming.row, PANEL);
+  incoming.to = warp_plus(w, warp_add(w, at, warp_times(w, turned, PIECE)), incoming.at);
   return incoming;
 }
 
@@ -130,31 +119,42 @@ static void aim(Gemm *gemm, Incoming *incoming, bool is_b) {
   incoming->base = moved(gemm, is_b, at, wide_times(w, k, incoming->k));
 }
 
-/* i32: piece i of the tile kt of k exists if i rows of pieces are fewer than this; NULL: all
-   exist. */
-static LLVMValueRef left_of(Gemm *gemm, const Incoming *incoming, LLVMValueRef kt) {
+/* i32: rows or columns of the tile that exist, from its first one on. */
+static LLVMValueRef mn_left(Gemm *gemm, const Incoming *incoming, int64_t tile) {
   Warp *w = &gemm->w;
-  bool along = incoming->side->along_k;
-  LLVMValueRef piece = warp_times(w, incoming->piece, PIECE / 2), rows, columns;
-  LLVMValueRef mn = warp_sub(w, warp_i32(w, incoming->mn_extent), incoming->mn0);
-  LLVMValueRef k = warp_sub(w, warp_i32(w, gemm->g.k), warp_times(w, kt, WGMMA_K));
-  bool all_mn = incoming->mn_extent % (along ? incoming->side->rows : incoming->side->columns) == 0;
-  if (all_mn && gemm->g.k % WGMMA_K == 0) return NULL;
-  rows = along ? mn : k, columns = along ? k : mn;
-  return LLVMBuildSelect(gemm->e->builder, warp_less(w, piece, columns),
-                         warp_sub(w, rows, incoming->row), warp_i32(w, 0), "");
+  if (incoming->mn_extent % tile == 0) return warp_i32(w, tile);
+  LLVMValueRef left = warp_sub(w, warp_i32(w, incoming->mn_extent), incoming->mn0);
+  return warp_min(w, left, warp_i32(w, tile));
+}
+
+/* i32: the thread's piece of row i of a panel, of the tile kt of k, exists if i is less than this;
+   NULL: all exist. It always depends on kt: of a number that is the same in all tiles of k, the
+   assembler would keep the comparison with each row in a register. */
+static LLVMValueRef left_of(Gemm *gemm, const Incoming *incoming, LLVMValueRef kt, int64_t panel) {
+  Warp *w = &gemm->w;
+  const GemmSide *side = incoming->side;
+  int64_t tile = side->along_k ? side->rows : side->columns;
+  bool whole = side->rows % WGMMA_COPY_ROWS == 0 && (panel + 1) * WGMMA_K <= side->columns;
+  if (whole && incoming->mn_extent % tile == 0 && gemm->g.k % WGMMA_K == 0) return NULL;
+  LLVMValueRef mn = mn_left(gemm, incoming, tile),
+               k = warp_sub(w, warp_i32(w, gemm->g.k), warp_times(w, kt, WGMMA_K));
+  LLVMValueRef column = warp_plus(w, warp_times(w, incoming->piece, PIECE / 2), panel * WGMMA_K);
+  return LLVMBuildSelect(gemm->e->builder, warp_less(w, column, side->along_k ? k : mn),
+                         warp_sub(w, side->along_k ? mn : k, incoming->row), warp_i32(w, 0), "");
 }
 
 static void bring(Gemm *gemm, Incoming *incoming, bool is_b, LLVMValueRef kt, LLVMValueRef stage) {
   Warp *w = &gemm->w;
-  int64_t step = incoming->side->along_k ? incoming->mn : incoming->k;
-  LLVMValueRef to[PERIODS], k = tile_offset(w, &gemm->p.k, is_b, warp_times(w, kt, WGMMA_K));
-  LLVMValueRef first = moved(gemm, is_b, incoming->base, k), left = left_of(gemm, incoming, kt);
-  for (int i = 0; i < incoming->periods; i++) to[i] = warp_add(w, stage, incoming->to[i]);
-  for (int i = 0; i < incoming->items; i++) {
-    int64_t row = i * incoming->apart,
-            laps = i / incoming->periods * incoming->periods * incoming->apart;
-    warp_copy_more(w, to[i % incoming->periods], laps * PANEL, first, row * step * 2, row, left);
+  const GemmSide *side = incoming->side;
+  int64_t step = side->along_k ? incoming->mn : incoming->k, bytes = gemm_panel_bytes(side);
+  LLVMValueRef to = warp_add(w, stage, incoming->to);
+  LLVMValueRef k = tile_offset(w, &gemm->p.k, is_b, warp_times(w, kt, WGMMA_K));
+  LLVMValueRef first = moved(gemm, is_b, incoming->base, k);
+  for (int64_t panel = 0; panel < gemm_panels(side); panel++) {
+    LLVMValueRef left = left_of(gemm, incoming, kt, panel);
+    for (int64_t row = 0; row < side->rows; row += WGMMA_COPY_ROWS)
+      warp_copy_more(w, to, panel * bytes + row * PANEL, first, panel * PANEL + row * step * 2, row,
+                     left);
   }
 }
 
@@ -218,7 +218,7 @@ static void copy_all(Gemm *gemm) {
 static LLVMValueRef operand(Gemm *gemm, const GemmSide *side, LLVMValueRef at, int64_t extent,
                             LLVMValueRef group) {
   Warp *w = &gemm->w;
-  int64_t panel = side->rows * PANEL;
+  int64_t panel = gemm_panel_bytes(side);
   if (group) at = warp_add(w, at, warp_times(w, group, side->along_k ? extent * PANEL : panel));
   return warpgroup_operand(w, at, side->along_k ? 0 : panel);
 }
@@ -276,46 +276,105 @@ typedef struct Out { /* of a warp */
   LLVMValueRef row;  /* i32: its first row in the tile */
 } Out;
 
-/* Rows lane / 4 (+ 8 in the second half) of 128 columns from block `block` on. */
-static void put_sums(Gemm *gemm, const Out *out, int half, int block) {
+/* A thread of eight columns reads two pieces of 16 bytes, and the fourth one after it, or the first
+   of the next row, would have a bank conflict with it. So the pieces change places where this is
+   odd. */
+static LLVMValueRef parity(Gemm *gemm, LLVMValueRef row, LLVMValueRef block) {
+  return warp_rem(&gemm->w, warp_add(&gemm->w, row, block), 2);
+}
+
+/* Rows lane / 4 (+ 8 in the second half) of some columns from `first` on. */
+static void put_sums(Gemm *gemm, const Out *out, int half, int first, int columns) {
   Warp *w = &gemm->w;
-  LLVMValueRef at = warp_times(w, warp_div(w, w->lane, 4), gemm->g.out_pitch), turned[2];
+  LLVMValueRef row = warp_div(w, w->lane, 4), at = warp_times(w, row, gemm->g.out_pitch), turned[2];
   at = warp_add(w, at, warp_times(w, warp_rem(w, w->lane, 4), 8));
   at = warp_add(w, at, out->room);
-  for (int i = 0; i < 2; i++) turned[i] = gemm_out_turn(gemm, at, warp_i32(w, i));
-  for (int j = 0; j < WGMMA_OUT / 8; j++) {
+  for (int i = 0; i < 2; i++) {
+    LLVMValueRef odd = warp_times(w, parity(gemm, row, warp_i32(w, i)), PIECE);
+    turned[i] = gemm->e->lanes > 4 ? warp_xor(w, at, odd) : at;
+  }
+  for (int j = 0; j < columns / 8; j++) {
     LLVMValueRef v = LLVMGetPoison(LLVMVectorType(w->f32, 2));
     for (int q = 0; q < 2; q++)
-      v = LLVMBuildInsertElement(
-          gemm->e->builder, v,
-          warp_get(w, &gemm->sums, 4 * (block * WGMMA_OUT / 8 + j) + 2 * half + q), warp_i32(w, q),
-          "");
+      v = LLVMBuildInsertElement(gemm->e->builder, v,
+                                 warp_get(w, &gemm->sums, 4 * (first / 8 + j) + 2 * half + q),
+                                 warp_i32(w, q), "");
     warp_store(w, v, warp_plus(w, turned[j / 4 % 2], 32 * j), 8);
   }
 }
 
-static void put_results(Gemm *gemm, const Out *out, int half, int block) {
+/* The sums of a row, from that column on, that a thread takes at once. */
+static LLVMValueRef take_sums(Gemm *gemm, const Out *out, LLVMValueRef row, LLVMValueRef column) {
   Warp *w = &gemm->w;
-  int lanes = gemm->e->lanes, turns = 8 * WGMMA_OUT / lanes / 32;
-  GemmOut *all = ARENA_ARRAY(gemm->e->arena, GemmOut, turns);
-  for (int i = 0; i < turns; i++) {
-    LLVMValueRef flat =
-        warp_times(w, warp_plus(w, w->lane, i * 32), lanes); /* of eight rows of 128 columns */
-    LLVMValueRef row = warp_div(w, flat, WGMMA_OUT), column = warp_rem(w, flat, WGMMA_OUT);
-    LLVMValueRef sum = gemm_out_read(gemm, out->room, row, column);
-    LLVMValueRef m = warp_add(w, gemm->m0, warp_add(w, out->row, warp_plus(w, row, 8 * half)));
-    LLVMValueRef n = warp_add(w, gemm->n0, warp_plus(w, column, block * WGMMA_OUT));
-    all[i] = (GemmOut){m, n, sum};
+  int lanes = gemm->e->lanes;
+  LLVMValueRef at = warp_add(w, warp_times(w, row, gemm->g.out_pitch), warp_times(w, column, 4));
+  at = warp_add(w, at, out->room);
+  if (lanes <= 4) return warp_load(w, emit_vector(gemm->e, ELEM_f32, lanes), at, 4 * lanes);
+  LLVMValueRef all = LLVMGetPoison(emit_vector(gemm->e, ELEM_f32, lanes));
+  LLVMValueRef odd = warp_times(w, parity(gemm, row, warp_div(w, column, TURN)), PIECE);
+  for (int i = 0; i < lanes / 4; i++) {
+    LLVMValueRef piece = i ? warp_sub(w, warp_plus(w, at, PIECE), odd) : warp_add(w, at, odd);
+    LLVMValueRef v = warp_load(w, emit_vector(gemm->e, ELEM_f32, 4), piece, PIECE);
+    for (int j = 0; j < 4; j++)
+      all = LLVMBuildInsertElement(gemm->e->builder, all,
+                                   LLVMBuildExtractElement(gemm->e->builder, v, warp_i32(w, j), ""),
+                                   warp_i32(w, 4 * i + j), "");
   }
-  gemm_out_put_all(gemm, all, turns);
+  return all;
+}
+
+typedef struct Leaving { /* eight rows of sums in shared memory */
+  const Out *out;
+  int half, first; /* rows; the first column of the tile */
+} Leaving;
+
+/* The lane's part of the `turn`-th 32 vectors of `columns` columns from `from` on. */
+static GemmOut out_of(Gemm *gemm, const Leaving *of, int from, int columns, int turn) {
+  Warp *w = &gemm->w;
+  int lanes = gemm->e->lanes, across = columns / lanes;
+  LLVMValueRef flat = warp_plus(w, w->lane, turn * 32), row = warp_div(w, flat, across);
+  LLVMValueRef column = warp_plus(w, warp_times(w, warp_rem(w, flat, across), lanes), from);
+  LLVMValueRef m = warp_add(w, of->out->row, warp_plus(w, row, 8 * of->half)),
+               n = warp_plus(w, column, of->first);
+  return (GemmOut){warp_add(w, gemm->m0, m), warp_add(w, gemm->n0, n),
+                   take_sums(gemm, of->out, row, column)};
+}
+
+/* The most columns of those left that fill whole turns: lanes that take the same columns of several
+   rows share the arithmetic of their places. */
+static int block_of(int left) {
+  int columns = WGMMA_OUT;
+  while (columns > TURN && columns > left) columns /= 2;
+  return left < columns ? left : columns;
+}
+
+/* The last 8, 16 or 24 columns perhaps have too few vectors for all lanes. */
+static void put_results(Gemm *gemm, const Leaving *of, int columns) {
+  Warp *w = &gemm->w;
+  int lanes = gemm->e->lanes, n = 0, rest = 8 * (columns % TURN) / lanes;
+  GemmOut *all = ARENA_ARRAY(gemm->e->arena, GemmOut, 8 * WGMMA_OUT / lanes / 32);
+  for (int from = 0, some; from < columns; from += some) {
+    some = block_of(columns - from);
+    for (int turn = 0; (turn + 1) * 32 <= 8 * some / lanes; turn++)
+      all[n++] = out_of(gemm, of, from, some, turn);
+  }
+  gemm_out_put_all(gemm, all, n);
+  if (rest % 32 == 0) return;
+  Branch branch = emit_if(gemm->e, warp_less(w, w->lane, warp_i32(w, rest % 32)));
+  GemmOut last = out_of(gemm, of, columns - columns % TURN, columns % TURN, rest / 32);
+  gemm_out_put(gemm, last.m, last.n, last.sum);
+  emit_end_if(gemm->e, branch);
 }
 
 static void put_tile(Gemm *gemm, const Out *out) {
-  for (int block = 0; block < gemm->g.tile[GEMM_N] / WGMMA_OUT; block++)
+  int all = (int)gemm->g.tile[GEMM_N];
+  for (int first = 0; first < all; first += WGMMA_OUT)
     for (int half = 0; half < 2; half++) {
-      put_sums(gemm, out, half, block);
+      Leaving leaving = {out, half, first};
+      int columns = all - first < WGMMA_OUT ? all - first : WGMMA_OUT;
+      put_sums(gemm, out, half, first, columns);
       warp_barrier_lanes(&gemm->w);
-      put_results(gemm, out, half, block);
+      put_results(gemm, &leaving, columns);
       warp_barrier_lanes(&gemm->w); /* all have read it */
     }
 }

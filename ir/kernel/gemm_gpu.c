@@ -13,6 +13,12 @@ _Static_assert(COUNT_OF(gemm_variant) == GEMM_WGMMA + 1, "a word per GemmMath");
 
 static bool halves(const GemmPlan *plan) { return plan->math >= GEMM_MMA; }
 
+int64_t gemm_panels(const GemmSide *side) { return ceil_div(side->columns, WGMMA_K); }
+
+int64_t gemm_panel_bytes(const GemmSide *side) {
+  return ceil_div(side->rows, WGMMA_COPY_ROWS) * WGMMA_COPY_ROWS * side->pitch;
+}
+
 static GemmSide side_of(const GemmPlan *plan, int64_t extent, int64_t copy) {
   GemmSide side = {.along_k = copy % 2 == COPY_SINGLE_K,
                    .async = copy == COPY_ASYNC_K || copy == COPY_ASYNC_MN,
@@ -26,6 +32,7 @@ static GemmSide side_of(const GemmPlan *plan, int64_t extent, int64_t copy) {
   if (!side.swizzled) side.pitch += side.along_k ? PIECE : 2 * PIECE;
   side.bytes = side.rows * side.columns * side.elem;
   if (!side.swizzled) side.bytes = side.rows * side.pitch;
+  if (side.panels) side.bytes = gemm_panels(&side) * gemm_panel_bytes(&side);
   return side;
 }
 
@@ -75,7 +82,7 @@ static bool seeks(const Product *product, const int64_t *tile) {
 
 bool gemm_of_warpgroups(const int64_t *cut) {
   return cut[GEMM_WARP_M] == WGMMA_ROWS && cut[GEMM_WARP_N] == cut[GEMM_N] &&
-         cut[GEMM_N] >= WGMMA_OUT;
+         cut[GEMM_N] >= WGMMA_LEAST;
 }
 
 bool gemm_flat(const ProductDims *dims, bool side_b, int64_t unit, int64_t *stride) {

@@ -47,13 +47,18 @@ typedef enum GemmMath {
   GEMM_WGMMA /* m64nNk16 of the same, by four warps, both operands in shared memory */
 } GemmMath;
 
-/* For wgmma: rows of a warpgroup's tile, elements of k in 128 bytes, warpgroups that multiply,
-   threads of one; columns of sums that leave at once. */
+/* For wgmma: rows of a warpgroup's tile; columns of a tile: every multiple of WGMMA_STEP in that
+   range; elements in 128 bytes, which are k of a stage; warpgroups that multiply, threads of one,
+   rows that they copy at once; columns of sums that leave at once. */
 enum {
   WGMMA_ROWS = 64,
+  WGMMA_LEAST = 128,
+  WGMMA_MOST = 256,
+  WGMMA_STEP = 8,
   WGMMA_K = 64,
   WGMMA_GROUPS = 2,
   WGMMA_THREADS = 128,
+  WGMMA_COPY_ROWS = 16,
   WGMMA_OUT = 128,
   WGMMA_STAGES = 6 /* at most: two barriers of the CTA's 16 for each */
 };
@@ -65,7 +70,8 @@ extern const char *const gemm_variant[]; /* by GemmMath: what attribute variant 
 typedef struct GemmSide { /* an operand's tile in shared memory */
   bool along_k, async, wide;
   bool swizzled; /* 16-byte pieces of a row change places: piece ^ (row's number) */
-  bool panels;   /* rows are in panels of 128 bytes, one after the other (wgmma) */
+  bool panels;   /* rows are in panels of 128 bytes, one after the other, the last one perhaps
+                    partly empty (wgmma) */
   int elem;      /* bytes of an element */
   int64_t rows, columns, pitch, bytes; /* columns are contiguous; pitch: bytes between rows */
 } GemmSide;
@@ -90,6 +96,10 @@ typedef struct GemmPlan {
 } GemmPlan;
 
 GemmPlan gemm_plan(const Product *product, GemmMath math, const int64_t tile[GEMM_COUNT]);
+/* Panels of an operand of wgmma, and bytes of each. Rows are copied WGMMA_COPY_ROWS at a time, so
+   a panel has room for whole groups of them. */
+int64_t gemm_panels(const GemmSide *side);
+int64_t gemm_panel_bytes(const GemmSide *side);
 /* The cut is one for wgmma: warps of mma have no room for such tiles. */
 bool gemm_of_warpgroups(const int64_t *cut);
 /* Every `unit` elements of the dims, from a multiple of `unit` on, are *stride apart in that

@@ -66,6 +66,7 @@ bool gpu_scatter_searches(const Fn *k); /* its index is the same for a whole war
    splits. How operands are copied and how results leave follows from the kernel alone. */
 typedef struct GpuProduct {
   const Module *m;
+  const Fn *k;
   Product p;
   GemmMath math;
   int64_t limit;             /* bytes of shared memory of a CTA */

@@ -45,7 +45,7 @@ static int64_t lanes_of(const Module *m, const Fn *k, const Product *product) {
 }
 
 GpuProduct gpu_product_of(const Module *m, const Fn *k, GemmMath math, int64_t limit) {
-  GpuProduct product = {.m = m, .p = product_of(k, 8), .math = math, .limit = limit};
+  GpuProduct product = {.m = m, .k = k, .p = product_of(k, 8), .math = math, .limit = limit};
   product.fixed[GEMM_LANES] = lanes_of(m, k, &product.p);
   product.fixed[GEMM_COPY_A] = copy_of(k, &product.p, math, false);
   product.fixed[GEMM_COPY_B] = copy_of(k, &product.p, math, true);
@@ -108,7 +108,8 @@ static bool warpgroups_fit(const GpuProduct *product, const int64_t *cut) {
   int64_t stride;
   if (!product->m->target.wgmma || product->math != GEMM_MMA) return false;
   if (cut[GEMM_M] != WGMMA_GROUPS * WGMMA_ROWS || cut[GEMM_K] != WGMMA_K) return false;
-  if (cut[GEMM_N] != WGMMA_OUT && cut[GEMM_N] != 2 * WGMMA_OUT) return false;
+  if (cut[GEMM_N] < WGMMA_LEAST || cut[GEMM_N] > WGMMA_MOST || cut[GEMM_N] % WGMMA_STEP)
+    return false;
   if (cut[GEMM_STAGES] < 3 || cut[GEMM_STAGES] > WGMMA_STAGES) return false;
   if (cut[GEMM_SPLITS] < 1 || cut[GEMM_SPLITS] > MOST_SPLITS) return false;
   for (int side = 0; side < 2; side++) {

@@ -20,6 +20,7 @@
 enum { ENOUGH_WARPS = 8 };
 enum { LINE = 128, FAR_ROWS = 32 << 10 }; /* bytes: of a cache line; of a row of k, for loaded */
 static const double FEW_WARPS = 0.8;      /* of the rate, with half of them */
+static const double GROUP_CYCLES = 60, GROUP_COLUMN = 4.88, WORTH_NARROWER = 0.98;
 
 typedef struct ProductShape { /* a row of a table: of equal times the first wins */
   int64_t m, n, k, warp_m, warp_n, stages;
@@ -33,8 +34,6 @@ static const ProductShape mma_shapes[] = {
     {64, 64, 32, 32, 32, 4, 420},   {32, 128, 32, 32, 32, 4, 350},  {32, 64, 32, 16, 32, 4, 250},
     {32, 32, 32, 16, 16, 4, 150},
 };
-static const ProductShape wgmma_shapes[] = {{128, 256, 64, 64, 256, 4, 1600},
-                                            {128, 128, 64, 64, 128, 6, 1350}};
 static const ProductShape tf32_shapes[] = {
     {128, 256, 16, 64, 64, 3, 415}, {256, 128, 16, 64, 64, 3, 415}, {128, 128, 16, 64, 64, 3, 380},
     {128, 64, 16, 64, 32, 3, 300},  {64, 64, 16, 32, 32, 3, 210},   {32, 64, 16, 16, 32, 3, 120},
@@ -87,6 +86,13 @@ static double reduce_cycles(const GemmPlan *plan) {
   return plan->phases == 1 ? 0 : 4000 + (double)plan->workspace * 2 / 1000;
 }
 
+/* Cycles that an element takes longer on its way out, if each vector of a ragged tile is stored
+   after a branch: loads of other operands then wait for stores before them. */
+static double branches(const GpuProduct *product, const GemmPlan *plan) {
+  bool ragged = plan->m % plan->tile[GEMM_M] || plan->n % plan->tile[GEMM_N];
+  return !ragged ? 0 : product->k->args.n > 2 && plan->phases == 1 ? 0.24 : 0.02;
+}
+
 /* By wgmma: a CTA to a multiprocessor, which takes tile after tile; only the sums' way out is not
    hidden. */
 static double cycles_of_groups(const GpuProduct *product, const GemmPlan *plan,
@@ -94,7 +100,8 @@ static double cycles_of_groups(const GpuProduct *product, const GemmPlan *plan,
   int64_t tiles = plan->batches * plan->tiles_m * plan->tiles_n * plan->tile[GEMM_SPLITS],
           each = ceil_div(tiles, product->m->target.multiprocessors);
   double steps = (double)(plan->range * plan->tile[GEMM_K]), area = (double)(shape->m * shape->n);
-  return (double)each * (area * steps / shape->rate + 500 + area * 0.12) + reduce_cycles(plan);
+  double out = 500 + area * (0.12 + branches(product, plan));
+  return (double)each * (area * steps / shape->rate + out) + reduce_cycles(plan);
 }
 
 /* Cycles of the whole product on all multiprocessors. */
@@ -144,11 +151,44 @@ static double search_list(const GpuProduct *product, Shapes list, double least, 
   return least;
 }
 
+/* A tile of wgmma of n columns, with as many stages as its CTA has room for. A tile of k takes
+   GROUP_CYCLES + n * GROUP_COLUMN cycles: fitted to both widths of GPT-2 124M's products on an
+   H100; other widths are between them, as do the bytes of shared memory that they read. */
+static ProductShape group_shape(const GpuProduct *product, int64_t n) {
+  ProductShape shape = {WGMMA_GROUPS * WGMMA_ROWS, n, WGMMA_K, WGMMA_ROWS, n, WGMMA_STAGES, 0};
+  shape.rate = (double)(shape.m * n * shape.k) / (GROUP_CYCLES + GROUP_COLUMN * (double)n);
+  for (; shape.stages > 3; shape.stages--) {
+    Cut cut = {.at = {[GEMM_SPLITS] = 1}};
+    fill(cut.at, &shape);
+    if (gpu_product_plan(product, cut.at).shared[0] <= product->limit) break;
+  }
+  return shape;
+}
+
+/* Cycles and the cut of the best width. The widest is known from measurements, so others must save
+   something by the model. */
+static double search_groups(const GpuProduct *product, Cut *best) {
+  double widest = 0, least = 0;
+  Cut cut;
+  for (int64_t n = WGMMA_MOST; n >= WGMMA_LEAST; n -= WGMMA_STEP) {
+    ProductShape shape = group_shape(product, n);
+    Shapes one = {&shape, 1};
+    if (n == WGMMA_MOST) widest = search_list(product, one, 0, best);
+    else least = search_list(product, one, least, &cut);
+  }
+  if (!least || (widest && least > WORTH_NARROWER * widest)) return widest;
+  *best = cut;
+  return least;
+}
+
 /* The best cut and its cycles. */
 static double search(const GpuProduct *product, Cut *best) {
-  const Shapes by_groups = SHAPES(wgmma_shapes);
+  Cut by_groups;
   double least = search_list(product, shapes[product->math], 0, best);
-  return product->math == GEMM_MMA ? search_list(product, by_groups, least, best) : least;
+  double groups = product->math == GEMM_MMA ? search_groups(product, &by_groups) : 0;
+  if (!groups || (least && groups >= least)) return least;
+  *best = by_groups;
+  return groups;
 }
 
 Cut gpu_contract_rule(const Module *m, const Fn *k) {

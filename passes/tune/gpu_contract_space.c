@@ -28,6 +28,17 @@ static void vary_two(Module *m, const Cut *from, int first, int second, bool wid
     }
 }
 
+/* Tiles of wgmma have any width in steps of 8: all, or those next to the present one. */
+static void vary_width(Module *m, const Cut *from, bool wide, CutList *out) {
+  SizeRange range = {WGMMA_LEAST, WGMMA_MOST};
+  if (!wide) range.from = from->at[GEMM_N] - 3 * WGMMA_STEP, range.to = range.from + 6 * WGMMA_STEP;
+  for (int64_t n = range.from; n <= range.to; n += WGMMA_STEP) {
+    Cut cut = *from;
+    cut.at[GEMM_N] = cut.at[GEMM_WARP_N] = n;
+    add(m, out, cut);
+  }
+}
+
 static void vary_ring(Module *m, const Cut *from, bool wide, CutList *out) {
   int64_t stages = from->at[GEMM_STAGES];
   SizeRange range = around(from->at[GEMM_K], 8, 128, wide);
@@ -51,6 +62,7 @@ void gpu_contract_vary(Module *m, const Fn *k, const Cut *from, int stage, bool 
                        CutList *out) {
   (void)k;
   if (stage == 0) vary_two(m, from, GEMM_M, GEMM_N, wide, out);
+  if (stage == 0 && gemm_of_warpgroups(from->at)) vary_width(m, from, wide, out);
   if (stage == 1) vary_two(m, from, GEMM_WARP_M, GEMM_WARP_N, wide, out);
   if (stage == 2) vary_ring(m, from, wide, out);
   if (stage == 3) vary_splits(m, from, wide, out);

@@ -322,10 +322,10 @@ static void read_ahead(void **state) {
 }
 
 /* One product in batches, of ragged sizes or whole tiles, k or the other dim contiguous. */
-static void add_turned(Harness *h, int i, const char *elem) {
+static void add_turned(Harness *h, int i, const char *elem, int64_t width) {
   bool whole = i & 4, a_turned = i & 1, b_turned = i & 2;
-  int64_t m = whole ? 128 : 200, n = whole ? 256 : 136 + 8 * i, k = whole ? 320 : 72 + 40 * (i % 3),
-          batch = 1 + i % 2;
+  int64_t m = whole ? 128 : 200, n = whole ? width : 136 + 8 * i,
+          k = whole ? 320 : 72 + 40 * (i % 3), batch = 1 + i % 2;
   const char *am[] = {"B", "M", "K"}, *ak[] = {"B", "K", "M"}, *bn[] = {"B", "K", "N"},
              *bk[] = {"B", "N", "K"};
   const char *a = harness_dense(h, elem, 3, a_turned ? ak : am,
@@ -394,22 +394,30 @@ static void unfilled(const char *elem, const char *cut) {
 }
 
 /* wgmma: tiles that a CTA takes one after the other, splits of k, stages more and fewer than tiles
-   of k, tiles whose places are all empty. */
+   of k, tiles whose places are all empty; widths of whole panels and of others, which leave 32
+   columns at a time or with a rest of 8, 16 or 24. */
 static void warpgroups(void **state) {
   static const Routed routed = {2, 2, 256, 72, 136};
-  static const CutCase of[] = {{"bf16", "128 256 64 64 256 4 1", 1e-3, false},
-                               {"f16", "128 128 64 64 128 6 1", 1e-3, false},
-                               {"bf16", "128 128 64 64 128 3 2", 1e-3, false}};
+  static const struct {
+    CutCase c;
+    int64_t width;
+  } of[] = {{{"bf16", "128 256 64 64 256 4 1", 1e-3, false}, 256},
+            {{"f16", "128 128 64 64 128 6 1", 1e-3, false}, 128},
+            {{"bf16", "128 128 64 64 128 3 2", 1e-3, false}, 128},
+            {{"bf16", "128 200 64 64 200 4 1", 1e-3, false}, 200},
+            {{"f16", "128 152 64 64 152 4 2", 1e-3, false}, 152},
+            {{"bf16", "128 240 64 64 240 3 1", 1e-3, false}, 240}};
   (void)state;
   if (strcmp(machine, "sm_90a")) skip();
-  for (size_t c = 0; c < sizeof of / sizeof *of; c++) {
+  for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+    const CutCase *c = &of[i].c;
     Harness *h = harness_new(machine);
-    h->low = -1, h->high = 1, h->cut = of[c].cut, h->multiprocessors = 3 - (int)c;
-    for (int i = 0; i < 8; i++) add_turned(h, i, of[c].elem);
-    for (int i = 8; i < 12; i++) add_routed(h, i, of[c].elem, &routed, i % 3);
-    assert_int_equal(harness_run(h, of[c].tolerance), 0);
+    h->low = -1, h->high = 1, h->cut = c->cut, h->multiprocessors = 3 - (int)i % 3;
+    for (int k = 0; k < 8; k++) add_turned(h, k, c->elem, of[i].width);
+    for (int k = 8; k < 12; k++) add_routed(h, k, c->elem, &routed, k % 3);
+    assert_int_equal(harness_run(h, c->tolerance), 0);
     harness_free(h);
-    unfilled(of[c].elem, of[c].cut);
+    unfilled(c->elem, c->cut);
   }
 }
 
