@@ -9,6 +9,7 @@ typedef struct Arch {
   double hbm, intra, pcie;     /* bytes per second */
   int processors;              /* multiprocessors of a GPU; 0: a core */
   int rows, columns;           /* of the tile of a product that one of them computes */
+  int widest;                  /* .. which may have up to that number of columns; 0: no more */
   double ramp;                 /* the ends of a tile take as long as this number of terms */
   double products, attention;  /* share of the peak, without the ends of tiles */
   bool in_turn; /* bytes of a product are moved before and after its arithmetic, not concurrently */

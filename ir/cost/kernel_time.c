@@ -2,15 +2,16 @@
 
    At the peaks a kernel takes as long as its operations or its bytes, whichever is longer.
 
-   In a forecast a product is cut into tiles of the arch (arch.def), which multiprocessors compute
-   in waves: a wave takes as long with one tile as with one for each of them. If there are fewer
-   tiles than multiprocessors, sums are cut as well, into parts of PART_TERMS terms at least. The
-   ends of a tile (first loads, results) take as long as `ramp` terms. Attention has one share of
-   the peak for the scores that its mask admits, and ends of its blocks of queries. Bytes move at
-   the share of hbm that kernels reach, concurrently with the arithmetic; those of a product on
-   processors do not (`in_turn`), and its ends alone are added to its terms. Programs that fuse less
-   (`apart`) move those of other kernels more often, store scores, and work on signs in passes over
-   all numbers. Tuning records take precedence (kernel_record.h). */
+   In a forecast a product is cut into tiles of the arch (arch.def), which multiprocessors
+   compute in waves: a wave takes as long with one tile as with one for each of them. With fewer
+   tiles than multiprocessors, sums are cut as well, into parts of PART_TERMS terms at least. If
+   tiles may be wider than `columns`, the width is the one that takes the least time. The ends of
+   a tile (first loads, results) take as long as `ramp` terms. Attention has one share of the
+   peak for the scores that its mask admits, and ends of its blocks of queries. Bytes move at the
+   share of hbm that kernels reach, concurrently with the arithmetic; those of a product on
+   processors do not (`in_turn`), and its ends alone are added to its terms. Programs that fuse
+   less (`apart`) move those of other kernels more often, store scores, and work on signs in
+   passes over all numbers. Tuning records take precedence (kernel_record.h). */
 #include "kernel_time.h"
 #include "count.h"
 #include "ir/schedule/flight.h"
@@ -25,24 +26,34 @@ double kernel_sum(const KernelTime *time) {
 
 /* ---- products ---- */
 
-enum { PART_TERMS = 512 };
+enum { PART_TERMS = 512, STEP_COLUMNS = 8 };
+static const double NARROW = 12;
 
 static double whole(double x) { return (double)(int64_t)(x + 0.999999); }
 
-/* Operations that the device could have done meanwhile, for each that the product needs. */
-static double stretch(const Arch *reach, const double *size) {
-  if (!reach->processors) return (size[SHAPE_TERMS] + reach->ramp) / size[SHAPE_TERMS];
-  double rows = whole(size[SHAPE_ROWS] / reach->rows),
-         columns = whole(size[SHAPE_COLUMNS] / reach->columns);
+/* Operations that the device could have done meanwhile, for each that the product needs, in tiles
+   of that width. */
+static double stretch_of(const Arch *reach, const double *size, int width) {
+  double rows = whole(size[SHAPE_ROWS] / reach->rows), columns = whole(size[SHAPE_COLUMNS] / width);
   double tiles = rows * columns * size[SHAPE_BATCH], terms = size[SHAPE_TERMS];
   if (tiles < reach->processors && terms > PART_TERMS) {
     double parts = whole(reach->processors / tiles), most = whole(terms / PART_TERMS);
     parts = parts < most ? parts : most, tiles *= parts, terms /= parts;
   }
   double waves = whole(tiles / reach->processors);
-  double edges =
-      rows * reach->rows * columns * reach->columns / (size[SHAPE_ROWS] * size[SHAPE_COLUMNS]);
+  double edges = rows * reach->rows * columns * width / (size[SHAPE_ROWS] * size[SHAPE_COLUMNS]);
   return edges * waves * reach->processors / tiles * (terms + reach->ramp) / terms;
+}
+
+/* .. in the tiles that take the least time. Each takes as long as NARROW columns more. */
+static double stretch(const Arch *reach, const double *size) {
+  if (!reach->processors) return (size[SHAPE_TERMS] + reach->ramp) / size[SHAPE_TERMS];
+  double least = stretch_of(reach, size, reach->widest ? reach->widest : reach->columns);
+  for (int width = reach->columns; width < reach->widest; width += STEP_COLUMNS) {
+    double slower = (1 + NARROW / width) / (1 + NARROW / reach->widest);
+    least = fmin(least, slower * stretch_of(reach, size, width));
+  }
+  return least;
 }
 
 /* ---- a kernel ---- */
