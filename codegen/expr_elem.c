@@ -6,7 +6,9 @@
    to 16 bits (rounded.c) may be made by shorter mathematics, or fused on the way out of products.
    Must not: read memory. */
 #include "expr.h"
+#include "ir/eights.h"
 #include "ir/mask/lookup.h"
+#include <math.h>
 
 static Rounding rounding_of(const Emit *e, ValueId v) {
   return e->expr->rounded ? e->expr->rounded[v] : ROUNDED_NOT;
@@ -147,6 +149,42 @@ static LLVMValueRef operand_as(Emit *e, const Op *op, uint32_t i, Elem to, const
   return expr_convert(e, operand(e, op, i, p), value_type(e->k, op->in[i])->elem, to);
 }
 
+static LLVMValueRef whole_number(Emit *e, int64_t n, int lanes) {
+  LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context);
+  return emit_splat(e, LLVMConstInt(i32, (unsigned long long)n, 0), lanes);
+}
+
+static LLVMValueRef larger_bits(Emit *e, LLVMValueRef a, LLVMValueRef b) {
+  return LLVMBuildSelect(e->builder, LLVMBuildICmp(e->builder, LLVMIntUGT, a, b, ""), a, b, "");
+}
+
+/* a rounded to a step of 2^i: (a + 1.5 * 2^(i + 23)) - 1.5 * 2^(i + 23), in f32. The exponent of
+   the step is that of a, or of the block's smallest normal number, which follows from `most`: both
+   are read from the bits. */
+static LLVMValueRef quantized(Emit *e, const Op *op, LLVMValueRef a, LLVMValueRef most) {
+  enum { BIAS = 127, FRACTION = 23, UP = 0x1FFFFF }; /* UP carries where 1.75 is exceeded */
+  const EightsFormat *format = eights_format_of(op);
+  LLVMBuilderRef builder = e->builder;
+  int lanes = emit_lanes_of(a), least = BIAS + EIGHTS_LEAST_SCALE + format->top;
+  LLVMTypeRef bits = emit_vector(e, ELEM_i32, lanes ? lanes : 1);
+  LLVMValueRef exponents = whole_number(e, 0xFFLL << FRACTION, lanes);
+  LLVMValueRef of_a = LLVMBuildAnd(builder, LLVMBuildBitCast(builder, a, bits, ""), exponents, "");
+  LLVMValueRef top = LLVMBuildBitCast(builder, most, bits, "");
+  top = LLVMBuildAnd(builder, LLVMBuildAdd(builder, top, whole_number(e, UP, lanes), ""), exponents,
+                     "");
+  top = larger_bits(e, top, whole_number(e, (int64_t)least << FRACTION, lanes));
+  top = LLVMBuildSub(builder, top, whole_number(e, (int64_t)format->range << FRACTION, lanes), "");
+  LLVMValueRef magic = larger_bits(e, of_a, top);
+  int64_t raise = (int64_t)(FRACTION - format->mantissa) << FRACTION | 1LL << (FRACTION - 1);
+  magic = LLVMBuildAdd(builder, magic, whole_number(e, raise, lanes), "");
+  magic = LLVMBuildBitCast(builder, magic, LLVMTypeOf(a), "");
+  LLVMValueRef y = LLVMBuildFAdd(builder, a, magic, "");
+  y = LLVMBuildFSub(builder, y, magic, "");
+  LLVMValueRef limit = emit_splat(e, emit_number(e, ELEM_f32, ldexp(1, EIGHTS_LARGEST)), lanes);
+  LLVMValueRef fits = LLVMBuildFCmp(builder, LLVMRealOLE, most, limit, "");
+  return LLVMBuildSelect(builder, fits, y, emit_splat(e, emit_number(e, ELEM_f32, NAN), lanes), "");
+}
+
 static LLVMValueRef binary(Emit *e, const Op *op, Elem result, const Point *p) {
   Elem ea = value_type(e->k, op->in[0])->elem, eb = value_type(e->k, op->in[1])->elem;
   bool compares = op_flags(op->code) & BOOLR;
@@ -160,6 +198,7 @@ static LLVMValueRef binary(Emit *e, const Op *op, Elem result, const Point *p) {
   if (op->code == OP_and) return LLVMBuildAnd(e->builder, a, b, "");
   if (op->code == OP_or) return LLVMBuildOr(e->builder, a, b, "");
   if (op->code == OP_logaddexp) return log_add_exp(e, a, b);
+  if (op->code == OP_quantize) return quantized(e, op, a, b);
   if (op->code == OP_div) return divide(e, elem_class(with), a, b);
   return fusible(e, op, arithmetic(e, op->code, elem_class(with), a, b));
 }
@@ -205,11 +244,6 @@ static LLVMValueRef load_byte(Emit *e, LLVMValueRef bytes, LLVMValueRef at) {
   if (lanes) return all;
   LLVMValueRef x = LLVMBuildLoad2(builder, i8, LLVMBuildGEP2(builder, i8, bytes, &at, 1, ""), "");
   return LLVMSetAlignment(x, 1), x;
-}
-
-static LLVMValueRef whole_number(Emit *e, int64_t n, int lanes) {
-  LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context);
-  return emit_splat(e, LLVMConstInt(i32, (unsigned long long)n, 0), lanes);
 }
 
 LLVMValueRef expr_lookup(Emit *e, const Op *op, LLVMValueRef r, LLVMValueRef c) {

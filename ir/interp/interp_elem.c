@@ -1,6 +1,7 @@
 /* Sources and element-wise ops. One scalar function per op, in a table; the loop over elements is
  * the same for all. */
 #include "interp_inside.h"
+#include "ir/eights.h"
 #include "ir/mask/lookup.h"
 #include "ir/support/philox.h"
 #include <math.h>
@@ -155,10 +156,17 @@ static bool is_of_field(const InterpRun *run) {
 double interp_scalar(const Op *op, const double *x) {
   if (op->code == OP_where) return x[0] != 0 ? x[1] : x[2];
   if (op->code == OP_lookup) return lookup_one(op, x[0], x[1]);
+  if (op->code == OP_quantize) return eights_round(eights_format_of(op), x[0], x[1]);
   if (op->code == OP_pow) return pow(x[0], attr_float(&op->attrs, ATTR_value, 1));
   if (unary[op->code]) return unary[op->code](x[0]);
   if (binary[op->code]) return binary[op->code](x[0], x[1]);
   bug("the interpreter does not know op %s", op_name(op->code));
+}
+
+static double one_result(const InterpRun *run, bool field, const double *x) {
+  const Interp *in = run->interp;
+  if (run->op->code == OP_quantize && (field || !in->round || in->exact_codes)) return x[0];
+  return field ? field_scalar(run, x) : interp_scalar(run->op, x);
 }
 
 void run_elem(InterpRun *run) {
@@ -173,9 +181,7 @@ void run_elem(InterpRun *run) {
     double x[3] = {0};
     for (uint32_t k = 0; k < run->op->nin; k++)
       x[k] = run_in(run, k)->at[steps_at(&out->type, &steps[k], index)];
-    double y = looks   ? lookup_bit(&table, (int64_t)x[0], (int64_t)x[1])
-               : field ? field_scalar(run, x)
-                       : interp_scalar(run->op, x);
+    double y = looks ? lookup_bit(&table, (int64_t)x[0], (int64_t)x[1]) : one_result(run, field, x);
     run_put(run, out, i++, y);
   } while (walk_next(&out->type, index));
 }

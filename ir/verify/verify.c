@@ -5,6 +5,7 @@
    E1110 what select does (verify_kernel.c). A function whose SSA form is broken is not looked at
    further: the other checks follow operands without asking. */
 #include "verify.h"
+#include "ir/eights.h"
 #include "ir/loop.h"
 #include "ir/mask/lookup.h"
 #include "ir/phases.h"
@@ -341,6 +342,24 @@ static void check_lookup(Verifier *verifier, const Op *op) {
                 "but for the first, and rows have columns");
 }
 
+static void check_quantize(Verifier *verifier, const Op *op) {
+  if (op->code != OP_quantize || !attr_get(&op->attrs, ATTR_format)) return;
+  if (eights_format_of(op) && value_type(verifier->fn, op->out)->elem == ELEM_f32) return;
+  verify_report(verifier, "E1103", verify_at_op(op),
+                "[quantize-c1] the format is e4m3 or e5m2, and numbers are f32");
+}
+
+/* Both operands of a product, which a pass before `quantize` marked. */
+static void check_eights(Verifier *verifier, const Op *op) {
+  const Attr *eights = attr_get(&op->attrs, ATTR_eights);
+  bool sound = !eights || eights->i == 2;
+  for (uint32_t i = 0; eights && sound && i < 2; i++)
+    sound = eights->list[i] >= 0 && eights->list[i] < EIGHTS_COUNT;
+  if (sound) return;
+  verify_report(verifier, "E1103", verify_at_op(op),
+                "[dot-c2] eights are two kinds of operands, 0 to %d", EIGHTS_COUNT - 1);
+}
+
 static void check_store(Verifier *verifier, OpId id) {
   const Op *op = &verifier->fn->ops.at[id];
   if (op_family(op->code) != FAMILY_GLOBAL || !op->global) return;
@@ -368,6 +387,8 @@ static void check_op(Verifier *verifier, OpId id) {
   check_symbol(verifier, op);
   check_types(verifier, op);
   check_lookup(verifier, op);
+  check_quantize(verifier, op);
+  check_eights(verifier, op);
   OpAttrs rule = op_attrs(op->code);
   rule.allowed |= A(names);
   check_attrs(verifier, &op->attrs, rule, op_name(op->code), verify_at_op(op));

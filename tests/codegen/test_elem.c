@@ -82,6 +82,19 @@ static void formats(Harness *h, int i) {
               part_dense(h, "i64", &s), harness_result(h, "i64", s.n, names, s.size));
 }
 
+/* Numbers of 8 bits, by the largest of a block that is the number itself or larger, by far. */
+static void eights(Harness *h, int i) {
+  Shape s = random_shape(h, 0);
+  const char *f = part_dense(h, "f32", &s);
+  harness_add(h, "kernel @eights%d(%%0 : %s, %%1 : %s) {family = \"elem\"} {\n", i,
+              harness_type(h, "f32", s.n, names, s.size), part_type(h, "f32", &s));
+  harness_add(h, "  %%2 = abs %%0 : %s\n  %%3 = mul %%1, %%1 : %s\n", f, f);
+  harness_add(h, "  %%4 = const {value = %s} : f32[]\n", i % 3 ? i % 2 ? "1e4" : "1" : "1e32");
+  harness_add(h, "  %%5 = mul %%3, %%4 : %s\n  %%6 = max %%2, %%5 : %s\n", f, f);
+  harness_add(h, "  %%7 = quantize %%0, %%6 {format = \"%s\"} : %s\n  return %%7\n}\n",
+              i % 2 ? "e4m3" : "e5m2", harness_result(h, "f32", s.n, names, s.size));
+}
+
 /* Bytes: to and from floats, whole numbers and bools, at the ends of their range; equal or not. */
 static void bytes(Harness *h, int i) {
   Shape s = random_shape(h, 0);
@@ -323,6 +336,7 @@ static void expand(Harness *h, int i) {
 }
 
 static void test_arithmetic(void **state) { run_shapes(*state, arithmetic, SHAPES, 2e-6); }
+static void test_eights(void **state) { run_shapes(*state, eights, SHAPES, 0); }
 static void test_formats(void **state) { run_shapes(*state, formats, SHAPES, 2e-6); }
 static void test_bytes(void **state) { run_shapes(*state, bytes, SHAPES, 2e-6); }
 static void test_uneven(void **state) { run_shapes(*state, uneven, SHAPES, 2e-6); }
@@ -379,8 +393,8 @@ int main(int argc, char **argv) {
   const char *target = argc > 1 ? argv[1] : "native";
   if (harness_tested(target)) return HARNESS_SKIPPED;
 #define TEST(f) cmocka_unit_test_prestate(f, (void *)target)
-  const struct CMUnitTest tests[] = {TEST(test_arithmetic), TEST(test_formats), TEST(test_bytes),
-                                     TEST(test_uneven),     TEST(test_moved),   TEST(test_streamed),
-                                     TEST(test_adamw)};
+  const struct CMUnitTest tests[] = {TEST(test_arithmetic), TEST(test_formats), TEST(test_eights),
+                                     TEST(test_bytes),      TEST(test_uneven),  TEST(test_moved),
+                                     TEST(test_streamed),   TEST(test_adamw)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /* The interpreter, op by op: small inputs, results by hand or by the C library. An op of ops.def
  * without a case fails. */
 #include "common.h"
+#include "ir/eights.h"
 #include "ir/support/numbers.h"
 #include "ir/support/philox.h"
 #include <math.h>
@@ -131,6 +132,11 @@ static void elements(bool *seen) {
        "%9 = logaddexp %0, %1 : f64[R:2, C:3]",
        {1.47407698418011, 2.04858735157374, 3.31326168751822, 4.02975041827262, 5.00247568513773,
         6.01814992791781}},
+      {"quantize",
+       "f32[R:2, C:3]",
+       "%7 = cast %0 : f32[R:2, C:3]\n%8 = const {value = 240000} : f32[]\n"
+       "%9 = quantize %7, %8 {format = \"e4m3\"} : f32[R:2, C:3]", /* in steps of 2 */
+       {0, 2, 4, 4, 4, 6}},
       {"lt", "bool[R:2, C:3]", "%9 = lt %2, %1 : bool[R:2, C:3]", {1, 0, 1, 1, 0, 1}},
       {"le", "bool[C:3]", "%9 = le %6, %6 : bool[C:3]", {1, 1, 1}},
       {"eq",
@@ -493,6 +499,40 @@ static void codes(void **state) {
   ctx_free(c);
 }
 
+/* By hand: 448 and 57344 are the largest numbers, 2^-9 and 2^-16 the smallest. */
+static void eights(void **state) {
+  (void)state;
+  const struct {
+    const char *format;
+    double x, most, is;
+  } rows[] = {{"e4m3", 1.0625, 448, 1},        {"e4m3", 1.1875, 448, 1.25},
+              {"e4m3", -1.07, 448, -1.125},    {"e4m3", 448, 448, 448},
+              {"e4m3", 0x1p-9, 448, 0x1p-9},   {"e4m3", 0x1p-10, 448, 0},
+              {"e4m3", 0x1.8p-9, 448, 0x1p-8}, {"e4m3", 449, 449, 448},
+              {"e4m3", 0x1p-9, 449, 0},        {"e4m3", 0x1.1p-60, 0x1.1p-60, 0x1p-60},
+              {"e4m3", 3, 0x1p99, 0},          {"e5m2", 1.125, 57344, 1},
+              {"e5m2", 1.375, 57344, 1.5},     {"e5m2", 0x1p-16, 57344, 0x1p-16},
+              {"e5m2", 0x1p-17, 57344, 0},     {"e4m3", 0, 0, 0}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    double y = eights_round(eights_format(rows[i].format), rows[i].x, rows[i].most);
+    if (y != rows[i].is)
+      fail_msg("%s of %g, most %g: %g", rows[i].format, rows[i].x, rows[i].most, y);
+  }
+  assert_true(isnan(eights_round(eights_format("e4m3"), 1, INFINITY)));
+  assert_true(isnan(eights_round(eights_format("e4m3"), 1, 0x1.1p100)));
+  assert_null(eights_format("e3m4"));
+  Ctx *c = ctx_new();
+  const char *lines = "shardc-ir 1\nmodel T\ninput @x : f32[]\noutput @y : f32[]\n"
+                      "entry @e {\n%0 = load @x : f32[]\n%1 = const {value = 448} : f32[]\n"
+                      "%2 = quantize %0, %1 {format = \"e4m3\"} : f32[]\nstore @y, %2\n}\n";
+  assert_true(interp_get(run_line(c, lines, 0, false), "y")->at[0] ==
+              0.7); /* doubles round nothing */
+  Interp *in = interp_new(sound_module(c, lines), c->arena);
+  interp_set_all(in, "x", 0.7);
+  assert_true(interp_run(in, "e") && interp_get(in, "y")->at[0] == 0.6875);
+  ctx_free(c);
+}
+
 static void rounding(void **state) {
   (void)state;
   for (uint32_t h = 0; h < 65536; h++) {
@@ -552,6 +592,7 @@ int main(void) {
       cmocka_unit_test(noise),
       cmocka_unit_test(codes),
       cmocka_unit_test(rounding),
+      cmocka_unit_test(eights),
       cmocka_unit_test(stays_exact_near_the_ends_of_erfinv),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

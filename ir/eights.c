@@ -1,0 +1,42 @@
+/* Floats of 8 bits with a scale: see eights.h. Must not: know how kernels compute them. */
+#include "ir/eights.h"
+#include <math.h>
+#include <string.h>
+
+static const EightsFormat formats[] = {
+#define FORMAT8(name, mantissa, top, range) {#name, mantissa, top, range},
+#include "ir/formats8.def"
+#undef FORMAT8
+};
+
+const EightsFormat *eights_format(const char *name) {
+  for (size_t i = 0; name && i < sizeof formats / sizeof *formats; i++)
+    if (!strcmp(formats[i].name, name)) return &formats[i];
+  return NULL;
+}
+
+const EightsFormat *eights_format_of(const Op *quantize) {
+  return eights_format(attr_str(&quantize->attrs, ATTR_format, NULL));
+}
+
+/* Halfway between 1 and the next number; what is between is nearer, of what is larger. */
+double eights_error(const EightsFormat *format) {
+  double half = ldexp(1, -format->mantissa - 1);
+  return half / (1 + half);
+}
+
+static int scale_of(const EightsFormat *format, double most) {
+  int exponent;
+  double fraction = frexp(most, &exponent); /* 0.5 to 1: the largest code has 0.875 */
+  int scale = exponent - 1 - format->top + (fraction > 0.875);
+  return most && scale > EIGHTS_LEAST_SCALE ? scale : EIGHTS_LEAST_SCALE;
+}
+
+double eights_round(const EightsFormat *format, double x, double most) {
+  if (!(most <= ldexp(1, EIGHTS_LARGEST))) return NAN;
+  int exponent, least = scale_of(format, most) + format->top - format->range;
+  frexp(x, &exponent);
+  exponent = x && exponent - 1 > least ? exponent - 1 : least;
+  double step = ldexp(1, exponent - format->mantissa);
+  return nearbyint(x / step) * step;
+}
