@@ -224,7 +224,7 @@ void write_settings(Module *m, Eval *e, const Choice *choice, const LowerOptions
   int64_t batch = size_of(e->sizes, intern(e->ctx->names, "Batch"));
   if (batch > 0) module_set(m, "train.batch", "%lld", (long long)batch);
   drop_whole_micro(m, batch);
-  module_set(m, "plan.precision", "%s", plan_precision(m));
+  module_set(m, "plan.precision", "%s", module_word(m, "plan.precision"));
 }
 
 static void write_words(const Build *build, const AstSetting *line) {

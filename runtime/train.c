@@ -568,8 +568,8 @@ static void conclude(const Train *train, Stop stop) {
 /* Peak rate of the plan's type per rank; 0: unknown. Ranks share a processor. */
 static double peak_of(const Run *r) {
   char key[64];
-  const char *type = rt_setting_of(r->p, "plan.precision");
-  snprintf(key, sizeof key, "machine.node.%s", type);
+  const char *type = rt_setting_of(r->p, "plan.precision"); /* fp8 is multiplied in bf16 */
+  snprintf(key, sizeof key, "machine.node.%s", strcmp(type, "fp8") ? type : "bf16");
   const char *peak = rt_setting_of(r->p, key);
   return (peak ? strtod(peak, NULL) : 0) / (r->p->sm ? 1 : r->comm.launch.local_world);
 }

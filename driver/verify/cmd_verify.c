@@ -236,7 +236,8 @@ static void set_tolerance(Verify *verify) {
   verify->t.loss = said ? strtod(said, NULL) : wide ? 1e-5 : 2e-2;
   verify->t.noise = wide ? 0x1p-23 : 0x1p-8; /* of f32, of bf16: steps between numbers near 1 */
   verify->t.norm = 10 * verify->t.loss, verify->t.weights = 10 * verify->t.loss;
-  bool coarse = has_bytes(&verify->a) || has_bytes(&verify->b) || has_codes(&verify->a);
+  bool coarse = has_bytes(&verify->a) || has_bytes(&verify->b) || has_codes(&verify->a) ||
+                plan_eights(verify->a.m) || plan_eights(verify->b.m);
   if (!said && coarse) verify->t.weights = 1;
   verify->t.move = optimizer_fastest(verify->b.m) * strtod(verify->steps, NULL);
 }

@@ -5,6 +5,7 @@
    that repeats its default, and `zero 0 over ..`, are let be. Must not: judge what other files do
    (`prefetch` and `overlap`: sema_flight.c; stages: sema_stages.c). */
 #include "sema_plan.h"
+#include "ir/support/num.h"
 #include <string.h>
 
 typedef struct NeedsStage { /* an option of `zero`, and the stages at which it says something */
@@ -78,10 +79,17 @@ static void check_one_rank(PlanCheck *check) {
                   "leave it out, or give the plan a `mesh`");
 }
 
+static bool is_narrow(Str type) {
+  static const char *const words[] = {"bf16", "f16", "fp8"};
+  for (size_t i = 0; type && i < COUNT_OF(words); i++)
+    if (!strcmp(type, words[i])) return true;
+  return false;
+}
+
 static void check_wide_gradients(PlanCheck *check) {
   const AstValue *grad = settings_value(check->item, "precision", "grad");
   Str type = settings_word(check->e->ctx, check->item, ITEM_PLAN, "precision", NULL);
-  bool narrow = type && (!strcmp(type, "bf16") || !strcmp(type, "f16"));
+  bool narrow = is_narrow(type);
   if (!grad || narrow || grad->kind != VALUE_PATH || !strcmp(grad->path->text, "f32")) return;
   Report *r = world_error(check->w, "E0602", grad->span, "`precision %s` keeps gradients in f32",
                           type ? type : "f32");
@@ -93,8 +101,7 @@ static void check_wide_gradients(PlanCheck *check) {
 static void check_copies(PlanCheck *check) {
   const AstValue *copies = settings_value(check->item, "precision", "copies");
   Str type = settings_word(check->e->ctx, check->item, ITEM_PLAN, "precision", NULL);
-  bool narrow = type && (!strcmp(type, "bf16") || !strcmp(type, "f16"));
-  if (!copies || narrow) return;
+  if (!copies || is_narrow(type)) return;
   say_ignored(check, copies->span,
               arena_printf(check->e->arena,
                            "`copies` changes nothing: `precision %s` reads the "

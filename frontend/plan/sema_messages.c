@@ -18,7 +18,8 @@ static void check_f16(PlanCheck *check) {
   for (int i = 0; i < 2; i++) {
     const AstValue *value = option(check, words[i]);
     if (!is_word(value, "f16") || (type && !strcmp(type, "f16"))) continue;
-    if (i && (!type || strcmp(type, "bf16") != 0)) continue; /* those have gradients of f32 alone */
+    bool brain = type && (!strcmp(type, "bf16") || !strcmp(type, "fp8"));
+    if (i && !brain) continue; /* those have gradients of f32 alone */
     Report *r = world_error(check->w, "E0602", value->span, "gradients %s f16 want a scale",
                             i ? "that wait in" : "in messages of");
     diag_label(r, "below 6e-8 they would be 0");

@@ -84,7 +84,11 @@ void module_amounts(const Module *m, const char *key, int n, double *to) {
 
 /* ---- what several ask for ---- */
 
-Str plan_precision(const Module *m) { return module_word(m, "plan.precision"); }
+bool plan_eights(const Module *m) { return !strcmp(module_word(m, "plan.precision"), "fp8"); }
+Str plan_precision(const Module *m) {
+  return plan_eights(m) ? intern(m->ctx->names, "bf16") : module_word(m, "plan.precision");
+}
+Str plan_backward_format(const Module *m) { return module_word(m, "plan.precision.backward"); }
 Str plan_gradient_type(const Module *m) { return module_word(m, "plan.precision.grad"); }
 Str plan_message_type(const Module *m) { return module_word(m, "plan.precision.reduce"); }
 bool plan_copies_weights(const Module *m) { return module_on(m, "plan.precision.copies"); }

@@ -17,7 +17,9 @@ int64_t module_whole(const Module *m, const char *key);
 bool module_setting_scalar(const Module *m, const Global *scalar, double *value);
 void module_amounts(const Module *m, const char *key, int n, double *to); /* of a list */
 
-Str plan_precision(const Module *m);
+Str plan_precision(const Module *m); /* the type of values: bf16 with `precision fp8` */
+bool plan_eights(const Module *m);   /* products of parameters in 8 bits */
+Str plan_backward_format(const Module *m);
 Str plan_gradient_type(const Module *m);   /* in which a gradient waits; NULL: unwritten */
 Str plan_message_type(const Module *m);    /* of gradients in messages; NULL: unwritten */
 bool plan_copies_weights(const Module *m); /* in the compute type, beside the master weights */

@@ -5,6 +5,7 @@
    the first of the equals; where gives to the chosen side only. A rule reads the result instead of
    the operand where both would do: results that feed products are kept anyway. */
 #include "grad.h"
+#include "ir/eights.h"
 #include "ir/rope.h"
 
 /* ---- element-wise ---- */
@@ -290,6 +291,17 @@ static ValueId dot_like(Back *back, const Type *t, ValueId p, ValueId q, int n, 
               : ir_dot(back->m, back->b, p, q, n, dims, back->loc);
 }
 
+/* The products of a product in 8 bits, dy and operand j, are in 8 bits. */
+static void mark_eights(Back *back, const Op *o, uint32_t j, ValueId dy, ValueId made) {
+  const Attr *eights = attr_get(&o->attrs, ATTR_eights);
+  if (!eights) return;
+  Op *dot = &vec_last(back->b->ops);
+  must(dot->out == made && dot->code == OP_dot, "grad: a product is not the last op");
+  int64_t other = eights->list[j], first[] = {EIGHTS_GRADIENT, other},
+          second[] = {other, EIGHTS_GRADIENT};
+  attr_set_ints(back->m, &dot->attrs, ATTR_eights, 2, dot->in[0] == dy ? first : second);
+}
+
 /* The gradient of operand i of a dot with other operand j: over the dims that only j brought to the
    result. Without any, nothing is summed: a product, dy spread over the contracted dims. */
 static void dot_operand(Back *back, const Op *o, uint32_t i, uint32_t j, ValueId dy) {
@@ -298,8 +310,13 @@ static void dot_operand(Back *back, const Op *o, uint32_t i, uint32_t j, ValueId
   const Type *ti = grad_in_type(back, o, i), *tj = grad_in_type(back, o, j);
   int n = dims_not_in(tj, ti, dims);
   ValueId other = grad_in(back, o, j);
-  if (n) grad_give(back, o, i, dot_like(back, ti, dy, other, n, dims));
-  else grad_give(back, o, i, grad_binary(back, OP_mul, spread(back, dy, ti), other));
+  if (!n) {
+    grad_give(back, o, i, grad_binary(back, OP_mul, spread(back, dy, ti), other));
+    return;
+  }
+  ValueId made = dot_like(back, ti, dy, other, n, dims);
+  mark_eights(back, o, j, dy, made);
+  grad_give(back, o, i, made);
 }
 
 void grad_dot(Back *back, const Op *o, const ValueId *dy) {

@@ -160,7 +160,7 @@ REQUESTS = [
     ('train', 'precision bf16', 'precision', 'in plan blocks'),
     ('train', 'max_steps 10', 'max_steps', 'write `steps 10`'),
     ('train', 'save_steps 10', 'save_steps', 'save every'), ('train', 'dtype bf16', 'dtype', '`precision`'),
-    ('plan', 'precision fp8', 'fp8', '16'), ('plan', 'batch 4', 'batch', 'in train blocks'),
+    ('plan', 'precision float8', 'float8', 'precision fp8'), ('plan', 'batch 4', 'batch', 'in train blocks'),
     ('plan', 'tensor_parallel_size 2', 'tensor_parallel_size', 'mesh tensor'),
     ('plan', 'fsdp full_shard', 'fsdp', 'zero 3'),
     ('plan', 'offload optimizer -> nvme', 'nvme', 'host'),

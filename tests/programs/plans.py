@@ -31,7 +31,7 @@ SCHEDULES = ['constant', 'cosine warmup = 1 floor = 0.1', 'linear floor = 0.2', 
 def stacks(text): return [word.split()[1] for word in text.splitlines() if word.strip().startswith('stack s')]
 
 
-def narrow(lines): return any(l.startswith(('precision bf16', 'precision f16')) or 'int8' in l for l in lines)
+def narrow(lines): return any(re.match('precision (bf16|f16|fp8)', l) or 'int8' in l for l in lines)
 
 
 def stored(text):
@@ -98,6 +98,14 @@ def precision(r):
             + r.choice(['', ' init_scale = 1024 growth_interval = 3', ' init_scale = 64 min_scale = 2'])]
 
 
+def eights(lines, text):
+    """A third of the plans in bf16 have products in 8 bits, where the program has a stack."""
+    own = random.Random(f'eights{lines}{text}')    # so that other choices of a seed stay as they are
+    if not stacks(text) or own.random() > .35: return lines
+    words = 'precision fp8' + own.choice(['', '', ' backward = e4m3', ' backward = e5m2'])
+    return [re.sub('^precision bf16', words, l) for l in lines]
+
+
 def in_bytes(r, lines):
     """The precision line with messages in 8 bits."""
     words = [' reduce = int8'] * (r.random() < .8) + [' gather = int8'] * any(l.startswith('zero 3') for l in lines)
@@ -156,7 +164,7 @@ def rest(r):
 
 def one(r, text):
     lines = [f'micro {r.choice([1, 2, 4])}'] * (r.random() < .6) + kept(r, text) + precision(r) + rest(r)
-    return on_host(after(text, lines), lines, text)
+    return eights(on_host(after(text, lines), lines, text), text)
 
 
 def rule(r, axis, dims):
@@ -251,7 +259,7 @@ def many(r, text):
     deep, layers = stages(more, text) if ranks < 6 else (1, [])
     if deep > 1: lines = [f'{lines[0]}, pipe = {deep}'] + layers + lines[1:]
     if deep > 1 and not any(l.startswith('micro') for l in lines): lines.append(f'micro {more.choice([1, 2])}')
-    return on_host(more, lines, text), ranks * deep
+    return eights(on_host(more, lines, text), text), ranks * deep
 
 
 def frozen(r, text):

@@ -231,7 +231,8 @@ static Runner runner_of(const Programs *all, bool round) {
 
 /* Does the plan, or the optimizer, round to 16 bits or 8? */
 static bool narrow(const Module *m) {
-  return strstr(module_setting(m, "plan.precision", "f32"), "16") ||
+  Str precision = module_setting(m, "plan.precision", "f32");
+  return strstr(precision, "16") || !strcmp(precision, "fp8") ||
          strcmp(module_setting(m, "train.optim.states", "f32"), "f32") != 0;
 }
 

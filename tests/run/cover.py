@@ -1,5 +1,5 @@
 """Small models under plans of every kind, as processes: python3 cover.py SHARDC [ROWS] [STEPS] [mpi] | all [BEGIN END]
-| nccl [ROWS] | signs [ROWS] | int8 | late | budgets
+| nccl [ROWS] | signs [ROWS] | int8 | fp8 | late | budgets
 
 28 rows in which every two choices of many.CHOICES meet (a Sparse Transformer, Llama, BERT, a Mixer; zero, data,
 tensor, `else Seq`, accumulation, recomputation, precision, clipping, buckets, messages in flight), 20 steps each, and
@@ -9,7 +9,8 @@ exactly the predicted bytes, which are those of `shardc plan`; the bytes sent eq
 of 3 steps (or more rows), compiled for a GPU and run by the stand-in, four ranks at most, and the pipeline rows,
 against one rank on a processor; then three of them with messages that pass through the host. `signs`: six rows of 8
 steps (or more rows) of 1-bit Adam, frozen after 3, over ranks that cut Batch, other axes, and pipeline stages.
-`int8`: rows of messages in 8 bits, on processors, over MPI, and by the stand-in. `late`: rows whose updates come one
+`int8`: rows of messages in 8 bits, on processors, over MPI, and by the stand-in. `fp8`: rows of products in 8 bits, on
+processors, and two by the stand-in. `late`: rows whose updates come one
 step late, with states on the host; the stand-in runs two of them as well. The stand-in's driver provides exactly the
 bytes of the GPU and of pinned host memory that `plan` counts, also with optimizer, gradients or parameters on the
 host.
@@ -69,6 +70,17 @@ def int8():
             ('llama', 2, 2, 1, {'pipe': 2, 'parts': 4, 'schedule': 'one_f_one_b'}),
             ('bert', 3, 2, 1, {'pipe': 2, 'parts': 4, 'schedule': 'gpipe', 'precision': 'bf16'}),
             ('mixer', 0, 2, 2, {'offload': 1}), ('llama', 2, 4, 1, {'offload': 2, 'parts': 4}))
+    return [dict(base, model=m, zero=z, data=d, tensor=t, **more) for m, z, d, t, more in rows]
+
+
+def fp8():
+    """Products in 8 bits with every stage of ZeRO, tensor parallelism, nodes, parts, flights, stages, the host."""
+    base = dict(turns()[0], precision='fp8', flight=0, parts=1, pipe=1, schedule=None)
+    rows = (('llama', 0, 2, 2, {'seq': 1}), ('bert', 1, 2, 1, {'parts': 4, 'recompute': 1}),
+            ('mixer', 2, 1, 2, {'recompute': 'part', 'parts': 4}), ('sparse', 3, 4, 1, {'hybrid': 1, 'flight': 1}),
+            ('llama', 3, 2, 1, {'parts': 4, 'int8': 1}), ('bert', 2, 2, 1, {'offload': 2, 'parts': 4}),
+            ('deep', 2, 1, 1, {'pipe': 2, 'parts': 4, 'schedule': 'zero_bubble', 'states': 1}),
+            ('llama', 1, 2, 1, {'pipe': 2, 'parts': 4, 'schedule': 'one_f_one_b', 'late': 3, 'offload': 1}))
     return [dict(base, model=m, zero=z, data=d, tensor=t, **more) for m, z, d, t, more in rows]
 
 
@@ -133,6 +145,7 @@ def main():
             rows = int8()
             mpi, host = rows[3:5], rows[:1]
             nccl = rows[2:7] + rows[9:]
+        elif 'fp8' in words: rows, steps, nccl = fp8(), 6, fp8()[:2]
         elif 'budgets' in words: rows = budgets()
         elif 'late' in words:
             rows, steps = late(), 6

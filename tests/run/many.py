@@ -91,7 +91,7 @@ def with_saves(text): return re.sub(r'\n( *)optim ', r'\n\1save every = 2 keep =
 def kept(row):
     """What follows the stack's name: `auto` has two and a half times the layers' inputs of a rank's micro-batch,
     or the row's budget."""
-    inputs = 40960 // row['parts'] // row.get('data', 1) // (2 if row['precision'] == 'bf16' else 1)
+    inputs = 40960 // row['parts'] // row.get('data', 1) // (1 if row['precision'] == 'f32' else 2)
     budget = row.get('budget') or inputs
     part = ['.* keep = none'] if stages(row) > 1 else ['[0..0] keep = input', '[1..1] keep = none']
     lines = {0: [], 1: ['.* keep = input'], 'part': part,
@@ -206,7 +206,7 @@ class Bench:
         found = s.train(row, f'{over}_{name_of(row)}', over)
         one, signs = s.one(row), row.get('signs')
         if signs: one = (*one[:2], {k: v for k, v in one[2].items() if not of_signs(k)}, *one[3:])
-        kind = 'signs' if signs else 'bf16' if row.get('int8') else row['precision']
+        kind = 'signs' if signs else 'bf16' if row.get('int8') or row['precision'] == 'fp8' else row['precision']
         return (compare(one, found, kind) or memory(found) or sent(found, s.steps, signs or s.steps)
                 or (None if row.get('int8') else messages(row, found)))
 

@@ -1,0 +1,50 @@
+/* plan: products in 8 bits (`precision fp8`): their part of all products, and the bound of what a
+   sum is off by. Must not: count other work than products of two tensors. */
+#include "plan_report.h"
+#include "ir/cost/count.h"
+#include "ir/eights.h"
+#include "ir/plan/module_settings.h"
+#include <string.h>
+
+typedef struct Products {
+  double all, eights; /* FLOP of a step */
+} Products;
+
+static void count(const Module *m, const Fn *f, double times, Products *to) {
+  EACH_OP (f, o) {
+    if (o->callee)
+      count(m, o->callee,
+            o->code == OP_loop ? times * (double)attr_int(&o->attrs, ATTR_trip, 1) : times, to);
+    if (o->code != OP_dot) continue;
+    double flop = times * ir_op_flop(m, f, o);
+    to->all += flop;
+    if (attr_get(&o->attrs, ATTR_eights)) to->eights += flop;
+  }
+}
+
+/* The largest error of a sum of products, as a part of the sum of their sizes. */
+static double error(const char *format) {
+  return (1 + eights_error(eights_format("e4m3"))) * (1 + eights_error(eights_format(format))) - 1;
+}
+
+/* products in 8 bits: e4m3, 86 % of the FLOP of all products; a sum is off by 12.1 % .. */
+void topic_eights(Sheet *sheet, const Planned *planned) {
+  const Module *m = planned->m;
+  if (!plan_eights(m)) return;
+  const char *backward = plan_backward_format(m);
+  Products products = {0};
+  const Fn *step = ir_main_entry(m);
+  if (step) count(m, step, 1, &products);
+  sheet_say(sheet,
+            "in 8 bits: {eights.share} of the FLOP of products, a scale for {eights.block} numbers "
+            "or {} x {} of a weight; ",
+            as_portion(products.all > 0 ? products.eights / products.all : 0),
+            as_count(EIGHTS_BLOCK), as_count(EIGHTS_BLOCK), as_count(EIGHTS_BLOCK));
+  sheet_say(sheet,
+            "rounding changes a sum by {eights.error} of the sum of its terms' sizes at most",
+            as_portion(error("e4m3")));
+  sheet_say_if(sheet, strcmp(backward, "e4m3") != 0, ", backward by {}",
+               as_portion(error(backward)));
+  sheet_put(sheet, "{eights.backward_error}", as_portion(error(backward)));
+  sheet_say(sheet, "\n");
+}
