@@ -15,6 +15,7 @@ PLANS = {
     'dit': {'shards': CPU},
     'distill': {'node': 'sm_80'},
     'dpo': {'node': 'sm_90'},
+    'fp8': {'wide': CPU, 'one': CPU, 'four': CPU},
     'gpt1t': {'p3d': 'sm_80'},
     'int8': {'f32': CPU, 'gradients': CPU, 'four': CPU},
     'late': {'near': CPU, 'hosted': CPU, 'v100': 'sm_80'},
