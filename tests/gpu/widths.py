@@ -1,0 +1,72 @@
+"""Products by wgmma at every width of a tile.   widths.py SHARDC
+
+A module has one product for each width from 128 to 256 columns and each order of its second operand, whose dims are
+whole tiles. Each has instructions of that width, and as many branches as the product of 256 columns: only a rest of 8,
+16 or 24 columns adds one for each half of a warp's rows. Some widths are built with ragged tiles and with equal shares
+of k as well. With ptxas on PATH, no kernel keeps registers in memory or runs its products one after the other, else
+`compile` fails.
+"""
+import os, re, shutil, subprocess, sys, tempfile
+
+shardc = os.path.abspath(sys.argv[1])
+folder = tempfile.mkdtemp(prefix='shardc_')
+ROWS, K, SHARED, RAGGED = 128 * 200, 640, 232448, (128, 152, 200, 248, 256)
+TARGET = ('target sm_90a {sm = 90, wgmma = true, shared = 232448, shared_most = 232448, shared_per_multiprocessor = '
+          '233472, multiprocessors = 132, ..}')
+
+
+def tile(width, turned):
+    """The numbers of the cut, and bytes of shared memory: as many stages as fit."""
+    panels = -(-width // 64) * 64 if not turned else -(-width // 16) * 16
+    stage, out = 2 * 64 * (128 + panels), 8 * 8 * 136 * 4
+    stages = min(6, (SHARED - out) // stage)
+    return [128, width, 64, 64, width, stages, 1, 3, 3 if turned else 4, 8], stages * stage + out
+
+
+def product(width, turned, ragged, shares=False):
+    """Its name, its kernel, and the types of its operands and result."""
+    n, m, (cut, shared) = 4 * width - 8 * ragged, ROWS - ragged, tile(width, turned)
+    a, b, y = f'bf16[M:{m}, K:{K}]', f'bf16[N:{n}, K:{K}]' if turned else f'bf16[K:{K}, N:{n}]', f'bf16[M:{m}, N:{n}]'
+    name, phases = f'w{width}{"t" * turned}{"r" * ragged}{"s" * shares}', 'chunks = [132], threads = [384]'
+    if shares:
+        cut[6] = 10132
+        phases = (f'chunks = [132, {-(-m // 128) * 4 * width // 64}], threads = [384, 256], '
+                  f'workspace = {132 * 2 * 128 * width * 4}')
+        shared = f'{shared}, {8 * 8 * 136 * 4}'
+    kernel = (f'kernel @{name}(%0 : {a}, %1 : {b}, %2 : {y}) {{family = "contract", variant = "wgmma", tile = {cut}, '
+              f'{phases}, shared = [{shared}], apart = [0, 1, 3]}} {{\n'
+              f'  %3 = dot[K] %0, %1 : {y}\n  %4 = add %2, %3 : {y}\n  return %4\n}}\n')
+    return name, kernel, (a, b, y, y)
+
+
+def module(products):
+    lines, body, v = ['shardc-ir 1', 'model T', 'after select', TARGET], [], 0
+    for name, _, types in products:
+        lines += [f'{"output" if i == 3 else "input"} @{name}{i} : {t}' for i, t in enumerate(types)]
+        body += [f'  %{v + i} = load @{name}{i} : {t}' for i, t in enumerate(types[:3])]
+        body += [f'  %{v + 3} = kernel @{name}, %{v}, %{v + 1}, %{v + 2} : {types[3]}', f'  store @{name}3, %{v + 3}']
+        v += 4
+    return '\n'.join(lines + [''] + [kernel for _, kernel, _ in products] + ['entry @step {'] + body + ['}', ''])
+
+
+def branches(name):
+    text = open(f'{folder}/kept/k_{name}.ptx').read()
+    width = re.match(r'w(\d+)', name)[1]
+    if set(re.findall(r'wgmma\.mma_async\.\S*?m64n(\d+)k16', text)) != {width}: sys.exit(f'{name}: other widths')
+    return len(re.findall(r'@!?%p\d+ bra', text))
+
+
+try:
+    widths = range(128, 257, 8)
+    products = [product(w, t, r) for w in widths for t in (False, True) for r in (False, True) if not r or w in RAGGED]
+    products += [product(w, t, r, True) for w in (128, 192, 256) for t, r in ((False, True), (True, False))]
+    open(f'{folder}/m.ir', 'w').write(module(products))
+    subprocess.run([shardc, 'compile', 'm.ir', '--keep', 'kept', '-o', 'exe', '-q'], cwd=folder, check=True)
+    for turned in '', 't':
+        base = branches(f'w256{turned}')
+        have = {w: branches(f'w{w}{turned}') - base for w in widths}
+        wrong = {w: n for w, n in have.items() if n != 2 * (w % 32 > 0)}
+        if wrong: sys.exit(f'branches more than {base} of 256 columns{", turned" * (turned == "t")}: {wrong}')
+    print(f'{len(products)} products, {branches("w256")} branches of 256 columns; ptxas: {shutil.which("ptxas")}')
+finally:
+    shutil.rmtree(folder)
