@@ -5,7 +5,9 @@
    run concurrently with them, while a copy between two tiles would stop the products. Only where
    b's lanes are contiguous: transposing takes the shuffles of a unit that multiplies, and more
    registers than the accumulators leave (measured: products at 87 % of the peak with squares
-   interleaved, 91 and more with whole panels transposed at once).
+   interleaved, 91 and more with whole panels transposed at once). Elements in 16 bits are widened,
+   which takes a register; rounding takes several, so it is not done between multiply-adds, except
+   in pairs, where one instruction does it.
 
    Must not: pack partial data (half steps, lanes beyond the end); contract_pack.c does that. */
 #include "contract.h"
@@ -13,8 +15,7 @@
 void contract_plan_interleave(Contract *contract) {
   const int64_t *tile = contract->plan.tile;
   int64_t left = contract->e->target->facts.vector_registers - tile[TILE_ROWS] * tile[TILE_VECTORS];
-  bool simple = contract->pairs ||
-                (contract->product.elem_b == ELEM_f32 && contract->product.compute == ELEM_f32);
+  bool simple = contract->pairs || contract->product.elem_b == contract->product.compute;
   contract->interleaved = contract->double_buffered && !contract->amx && simple && left >= 4;
 }
 

@@ -15,10 +15,10 @@
    for the result. Not if k is cut (measured at 2048 steps: 80 % of the peak, 83 with wide ones),
    nor if 14 rows of a are read at once: their distance may be a multiple of the first level's set
    stride. */
-static bool tall_tiles(const Product *product, const KernelLimits *limits) {
+static bool tall_tiles(const Product *product, const KernelLimits *limits, const int64_t *tile) {
   enum { COLUMNS = 12, STEPS = 768 };
   int64_t vectors = product->n.outer * ceil_div(product->n.inner, limits->lanes);
-  return limits->registers >= 32 && product->compute == ELEM_f32 && !product_a_in_order(product) &&
+  return limits->registers >= 32 && tile[TILE_DEPTH] == 1 && !product_a_in_order(product) &&
          vectors >= COLUMNS && product->k.outer * product->k.inner <= STEPS;
 }
 
@@ -35,12 +35,13 @@ static void choose_tile(const Product *product, const KernelLimits *limits, int6
     matrix_tile(product, limits, tile);
     return;
   }
-  int64_t widest = limits->registers >= 32 && !tall_tiles(product, limits) ? 3 : 2;
+  bool tall = tall_tiles(product, limits, tile);
+  int64_t widest = limits->registers >= 32 && !tall ? 3 : 2;
   int64_t width = ceil_div(vectors, ceil_div(vectors, widest));
   static const int64_t rows_wide[] = {0, 16, 12, 8}, rows_narrow[] = {0, 12, 6, 0};
   tile[TILE_VECTORS] = width;
   tile[TILE_ROWS] = limits->registers >= 32 ? rows_wide[width] : rows_narrow[width];
-  if (tall_tiles(product, limits) && width == 2) tile[TILE_ROWS] = 14;
+  if (tall && width == 2) tile[TILE_ROWS] = 14;
 }
 
 enum { K_BLOCK = 768, K_MATRIX = 24 }; /* steps */
