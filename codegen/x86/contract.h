@@ -71,10 +71,10 @@ LLVMValueRef contract_tile_offset(Contract *c, LLVMValueRef t, ProductSide s);
 void contract_plan_prefetch(Contract *c); /* sets double_buffered, prefetch.., out_row, direct */
 int64_t contract_prefetch_lanes(
     const Contract *c); /* where panels are not double_buffered: of one row tile */
-/* Round i of the micro-kernel, step i of that for AMX tiles: fetches its part of the slice
- */
-void contract_prefetch(Contract *c, LLVMValueRef i);
-void contract_prefetch_amx(Contract *c, LLVMValueRef i);
+/* One round of the micro-kernel: fetches its part of the slice at `at`, and moves that address;
+   round: of the present row or lane, from 0. */
+void contract_prefetch(Contract *c, LLVMValueRef *at, LLVMValueRef *round);
+void contract_prefetch_amx(Contract *c, LLVMValueRef i); /* step i of AMX tiles */
 /* Steps of k [from, to) that are packed with row tile i of n, of `length` */
 Range contract_slice(Contract *c, LLVMValueRef i, LLVMValueRef n, LLVMValueRef length);
 

@@ -16,10 +16,22 @@
 
 enum { UNROLL = MICRO_ROUND, LINE = 64 };
 
+/* Values that the loop over k carries, after the accumulators: pointers into a and b; addresses to
+   prefetch, of b (and the round within its row or lane) and of the next tile's a. */
+typedef enum Carried {
+  AT_A,
+  AT_B,
+  CARRIED, /* by every loop; the others by unrolled ones */
+  FETCH_B = CARRIED,
+  FETCH_ROUND,
+  FETCH_A,
+  CARRIED_MOST
+} Carried;
+
 typedef struct MicroKernel {
   Contract *c;
   int rows, vectors, n;            /* n: accumulators */
-  LLVMValueRef value[MAX_CARRIED]; /* accumulators, then pointers into a and b */
+  LLVMValueRef value[MAX_CARRIED]; /* accumulators, then enum Carried */
 } MicroKernel;
 
 LLVMTypeRef contract_micro_type(Contract *contract) {
@@ -152,19 +164,21 @@ static void interleave(MicroKernel *micro, LLVMValueRef i) {
 }
 
 /* Two rows of the next tile per round, turn by turn: each row gets a line in `turns` rounds. */
-static void fetch_a(MicroKernel *micro, LLVMValueRef k) {
+static void fetch_a(MicroKernel *micro, LLVMValueRef k, LLVMValueRef *at) {
   Contract *contract = micro->c;
   Emit *emit = contract->e;
   int64_t bytes = contract->plan.tile[TILE_PACK_A] ? 4 : elem_bytes(contract->product.elem_a);
   int64_t row = row_stride(contract) * bytes, turns = micro->rows <= 8 ? 4 : 8;
-  LLVMValueRef round = round_of(micro, k);
-  LLVMValueRef turn = LLVMBuildAnd(emit->builder, round, emit_i64(emit, turns - 1), "");
-  LLVMValueRef floats = LLVMBuildAnd(emit->builder, k, emit_i64(emit, -turns * UNROLL), "");
-  LLVMValueRef at = tile_add(emit, tile_times(emit, turn, 2 * row), tile_times(emit, floats, 4));
-  LLVMValueRef address =
-      tile_elements(emit, LLVMInt8TypeInContext(emit->context), param(micro, MICRO_NEXT), at);
-  prefetch(micro, address, 0, false);
-  prefetch(micro, address, row, false);
+  LLVMTypeRef i8 = LLVMInt8TypeInContext(emit->context);
+  prefetch(micro, *at, 0, false);
+  prefetch(micro, *at, row, false);
+  LLVMValueRef turn = LLVMBuildAnd(emit->builder, tile_add(emit, k, emit_i64(emit, UNROLL)),
+                                   emit_i64(emit, turns * UNROLL - 1), "");
+  LLVMValueRef over = LLVMBuildICmp(emit->builder, LLVMIntEQ, turn, emit_i64(emit, 0), "");
+  int64_t back = turns * UNROLL * 4 - (turns - 1) * 2 * row; /* a step is 32 bits wide */
+  LLVMValueRef down = tile_elements(emit, i8, *at, emit_i64(emit, 2 * row));
+  LLVMValueRef on = tile_elements(emit, i8, *at, emit_i64(emit, back));
+  *at = LLVMBuildSelect(emit->builder, over, on, down, "");
 }
 
 /* `unroll` steps a round, while that many are left between from and to */
@@ -172,17 +186,19 @@ static void run_loop(MicroKernel *micro, LLVMValueRef from, LLVMValueRef to, int
                      Beside what, bool half) {
   Contract *contract = micro->c;
   Emit *emit = contract->e;
-  int n = micro->n, carried = n + 2;
+  int n = micro->n, carried = n + (unroll == UNROLL ? CARRIED_MOST : CARRIED);
+  LLVMValueRef *value = micro->value + n;
   Loop loop = emit_loop(emit, from, to, unroll, carried, micro->value);
-  for (int i = 0; i < n; i++) micro->value[i] = loop.phi[i];
+  for (int i = 0; i < carried; i++) micro->value[i] = loop.phi[i];
   if (what == INTERLEAVE) interleave(micro, round_of(micro, loop.i));
   if (what == FETCH_OUT) fetch_out(micro, &loop, from);
-  if (unroll == UNROLL && contract->prefetch) contract_prefetch(contract, round_of(micro, loop.i));
-  if (unroll == UNROLL && contract->prefetch_a) fetch_a(micro, loop.i);
-  for (int i = 0; i < unroll; i++) step(micro, loop.phi[n], loop.phi[n + 1], i, half);
-  for (int i = 0; i < n; i++) loop.next[i] = micro->value[i];
-  loop.next[n] = at_a(micro, loop.phi[n], unroll * step_a(contract));
-  loop.next[n + 1] = at(micro, loop.phi[n + 1], unroll * step_b(micro));
+  if (unroll == UNROLL && contract->prefetch)
+    contract_prefetch(contract, &value[FETCH_B], &value[FETCH_ROUND]);
+  if (unroll == UNROLL && contract->prefetch_a) fetch_a(micro, loop.i, &value[FETCH_A]);
+  for (int i = 0; i < unroll; i++) step(micro, value[AT_A], value[AT_B], i, half);
+  value[AT_A] = at_a(micro, value[AT_A], unroll * step_a(contract));
+  value[AT_B] = at(micro, value[AT_B], unroll * step_b(micro));
+  for (int i = 0; i < carried; i++) loop.next[i] = micro->value[i];
   emit_loop_end(emit, &loop);
   for (int i = 0; i < carried; i++) micro->value[i] = loop.phi[i];
 }
@@ -191,7 +207,10 @@ static void run_loop(MicroKernel *micro, LLVMValueRef from, LLVMValueRef to, int
 static void run_inner(MicroKernel *micro, LLVMValueRef pa, LLVMValueRef pb) {
   Contract *contract = micro->c;
   Emit *emit = contract->e;
-  micro->value[micro->n] = pa, micro->value[micro->n + 1] = pb;
+  LLVMValueRef *value = micro->value + micro->n;
+  value[AT_A] = pa, value[AT_B] = pb;
+  value[FETCH_B] = param(micro, MICRO_PREFETCH), value[FETCH_ROUND] = emit_i64(emit, 0);
+  value[FETCH_A] = param(micro, MICRO_NEXT);
   LLVMValueRef length = param(micro, MICRO_LENGTH), from = emit_i64(emit, 0);
   LLVMValueRef full = length; /* in place, half a step is not read by words */
   bool halves = !contract->plan.tile[TILE_PACK_A] &&
@@ -331,7 +350,7 @@ LLVMValueRef contract_micro(Contract *contract, int rows, int vectors) {
       &contract->micro[rows > contract->plan.height][vectors > contract->plan.width];
   if (*made) return *made;
   MicroKernel micro = {.c = contract, .rows = rows, .vectors = vectors, .n = rows * vectors};
-  if (micro.n + 4 > MAX_CARRIED) bug("a tile of %d accumulators", micro.n);
+  if (micro.n + CARRIED_MOST > MAX_CARRIED) bug("a tile of %d accumulators", micro.n);
   Aside aside =
       tile_aside(contract->e, arena_printf(contract->e->arena, "tile%dx%d", rows, vectors),
                  contract_micro_type(contract));

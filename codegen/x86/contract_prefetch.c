@@ -161,29 +161,33 @@ static void fetch_rows(Contract *contract, LLVMValueRef base, LLVMValueRef i) {
     fetch_line(contract, base, at, j / lines * row_bytes(contract) + j % lines * CACHE_LINE);
 }
 
-/* Line n: of a row, or lane, then of the next one. */
-static void fetch(Contract *contract, LLVMValueRef base, LLVMValueRef n) {
-  Emit *emit = contract->e;
-  if (contract->prefetch_copy) {
-    fetch_line(contract, base, tile_times(emit, n, CACHE_LINE), 0);
-    return;
-  }
-  LLVMValueRef lines = emit_i64(emit, lines_of_piece(contract));
-  LLVMValueRef piece = LLVMBuildUDiv(emit->builder, n, lines, "");
-  LLVMValueRef line = LLVMBuildURem(emit->builder, n, lines, "");
-  int64_t stride = contract_runs_of_b(contract) ? lane_bytes(contract) : row_bytes(contract);
-  LLVMValueRef in_row = tile_times(emit, line, CACHE_LINE);
-  fetch_line(contract, base, tile_add(emit, tile_times(emit, piece, stride), in_row), 0);
+/* Bytes that the address moves after each round, and after the last round of a piece. */
+static int64_t piece_rounds(const Contract *contract) {
+  return ceil_div(lines_of_piece(contract), contract->prefetch_lines) * contract->prefetch_period;
 }
 
-void contract_prefetch(Contract *contract, LLVMValueRef i) {
+static int64_t round_bytes(const Contract *contract) {
+  return contract->prefetch_lines * CACHE_LINE / contract->prefetch_period;
+}
+
+static int64_t piece_bytes(const Contract *contract) {
+  if (contract->prefetch_copy) return lines_of_piece(contract) * CACHE_LINE;
+  return contract_runs_of_b(contract) ? lane_bytes(contract) : row_bytes(contract);
+}
+
+void contract_prefetch(Contract *contract, LLVMValueRef *at, LLVMValueRef *round) {
   Emit *emit = contract->e;
-  LLVMValueRef base = LLVMGetParam(emit->function, MICRO_PREFETCH);
-  LLVMValueRef turn =
-      LLVMBuildUDiv(emit->builder, i, emit_i64(emit, contract->prefetch_period), "");
-  turn = tile_times(emit, turn, contract->prefetch_lines);
+  LLVMTypeRef i8 = LLVMInt8TypeInContext(emit->context);
+  int64_t rounds = piece_rounds(contract), each = round_bytes(contract);
   for (int64_t j = 0; j < contract->prefetch_lines; j++)
-    fetch(contract, base, tile_add(emit, turn, emit_i64(emit, j)));
+    fetch_line(contract, *at, emit_i64(emit, j * CACHE_LINE), 0);
+  LLVMValueRef more = tile_add(emit, *round, emit_i64(emit, 1));
+  LLVMValueRef over = LLVMBuildICmp(emit->builder, LLVMIntEQ, more, emit_i64(emit, rounds), "");
+  LLVMValueRef near = tile_elements(emit, i8, *at, emit_i64(emit, each));
+  int64_t far = piece_bytes(contract) - (rounds - 1) * each;
+  LLVMValueRef next = tile_elements(emit, i8, *at, emit_i64(emit, far));
+  *at = far == each ? near : LLVMBuildSelect(emit->builder, over, next, near, "");
+  *round = LLVMBuildSelect(emit->builder, over, emit_i64(emit, 0), more, "");
 }
 
 void contract_prefetch_amx(Contract *contract, LLVMValueRef i) {

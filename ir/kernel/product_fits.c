@@ -9,7 +9,7 @@
 enum {
   ROWS_MOST = 32,
   VECTORS_MOST = 8,
-  BESIDE = 4
+  BESIDE = 5
 }; /* registers for other values than sums:
                                                           pointers, counters */
 
