@@ -68,19 +68,21 @@ LLVMValueRef contract_panel_first(Contract *contract, LLVMValueRef p) {
   return tile_add(contract->e, tile_times(contract->e, p, contract->plan.width), extra);
 }
 
-static LLVMValueRef tile_sums(ChunkLoops *loops, LLVMValueRef tile, LLVMValueRef panel) {
+/* i: the tile's place in the order in which tiles are multiplied. */
+static LLVMValueRef tile_sums(ChunkLoops *loops, LLVMValueRef tile, LLVMValueRef i,
+                              LLVMValueRef panel) {
   Contract *contract = loops->c;
   Emit *emit = contract->e;
   const int64_t *x = contract->plan.tile;
   int64_t each = x[TILE_ROWS] * x[TILE_VECTORS] * contract->plan.lanes;
   if (x[TILE_K_OUTER] * x[TILE_K_INNER] == 1) { /* two in turn: one may wait for its epilogue */
-    LLVMValueRef odd = LLVMBuildAnd(emit->builder, tile, emit_i64(emit, contract->pipelined), "");
+    LLVMValueRef odd = LLVMBuildAnd(emit->builder, i, emit_i64(emit, contract->pipelined), "");
     return tile_elements(emit, contract->f32, loops->sums, tile_times(emit, odd, each));
   }
-  LLVMValueRef i = LLVMBuildNSWSub(emit->builder, panel, loops->panel.from, "");
-  i = tile_times(emit, i, contract->plan.tiles_max);
-  i = tile_add(emit, i, LLVMBuildNSWSub(emit->builder, tile, loops->row.from, ""));
-  return tile_elements(emit, contract->f32, loops->sums, tile_times(emit, i, each));
+  LLVMValueRef at = LLVMBuildNSWSub(emit->builder, panel, loops->panel.from, "");
+  at = tile_times(emit, at, contract->plan.tiles_max);
+  at = tile_add(emit, at, LLVMBuildNSWSub(emit->builder, tile, loops->row.from, ""));
+  return tile_elements(emit, contract->f32, loops->sums, tile_times(emit, at, each));
 }
 
 static LLVMValueRef tile_a(ChunkLoops *loops, LLVMValueRef tile) {
@@ -333,20 +335,21 @@ typedef struct RowTile {
   LLVMValueRef args[MICRO_ARGS];
 } RowTile;
 
-static TileAt tile_with_sums(ChunkLoops *loops, LLVMValueRef tile, LLVMValueRef panel,
-                             LLVMValueRef v0, int vectors) {
+/* The ith of those to multiply. */
+static TileAt tile_with_sums(ChunkLoops *loops, LLVMValueRef i, LLVMValueRef panel, LLVMValueRef v0,
+                             int vectors) {
+  LLVMValueRef tile = contract_listed_tile(loops, i);
   TileAt at = contract_tile_at(loops->c, loops->b, tile, v0, vectors);
-  at.values = tile_sums(loops, tile, panel);
+  at.values = tile_sums(loops, tile, i, panel);
   return at;
 }
 
-/* The ith of those to multiply. */
 static RowTile row_tile(ChunkLoops *loops, LLVMValueRef i, LLVMValueRef panel, LLVMValueRef v0,
                         LLVMValueRef b, int vectors, const NextPanel *next) {
   const Contract *contract = loops->c;
   Emit *emit = contract->e;
   LLVMValueRef tile = contract_listed_tile(loops, i);
-  RowTile x = {tile_with_sums(loops, tile, panel, v0, vectors),
+  RowTile x = {tile_with_sums(loops, i, panel, v0, vectors),
                {[MICRO_A] = tile_a(loops, tile),
                 [MICRO_B] = b,
                 [MICRO_O0] = loops->k.o0,
@@ -414,7 +417,7 @@ static void pipelined_tiles(ChunkLoops *loops, LLVMValueRef panel, LLVMValueRef 
   RowTile x = row_tile(loops, t.i, panel, v0, b, vectors, &n);
   LLVMValueRef begun = LLVMBuildICmp(emit->builder, LLVMIntSGT, t.i, emit_i64(emit, 0), "");
   begun = LLVMBuildAnd(emit->builder, begun, loops->last, "");
-  LLVMValueRef earlier = contract_listed_tile(loops, LLVMBuildNSWSub(emit->builder, t.i, one, ""));
+  LLVMValueRef earlier = LLVMBuildNSWSub(emit->builder, t.i, one, "");
   TileAt before = tile_with_sums(loops, earlier, panel, v0, vectors);
   Loop p = emit_loop(emit, emit_i64(emit, 0), emit_i64(emit, PARTS), 1, 0, NULL);
   LLVMValueRef next = tile_add(emit, p.i, one);
@@ -427,7 +430,7 @@ static void pipelined_tiles(ChunkLoops *loops, LLVMValueRef panel, LLVMValueRef 
   emit_loop_end(emit, &p);
   emit_loop_end(emit, &t);
   Branch last = emit_if(emit, loops->last);
-  earlier = contract_listed_tile(loops, LLVMBuildNSWSub(emit->builder, loops->count, one, ""));
+  earlier = LLVMBuildNSWSub(emit->builder, loops->count, one, "");
   TileAt rest = tile_with_sums(loops, earlier, panel, v0, vectors);
   contract_epilogue(contract, &rest);
   emit_end_if(emit, last);

@@ -17,7 +17,7 @@
 
 static bool contract_skips_tiles(const Contract *contract) {
   const Product *product = &contract->product;
-  return contract->plan.e_bytes && !contract->amx && product->k.count && product->sum == NO_VALUE &&
+  return contract->plan.e_bytes && product->k.count && product->sum == NO_VALUE &&
          product->k.dim[product->k.count - 1].a == 1 && product->k.outer == 1;
 }
 

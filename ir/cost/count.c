@@ -38,11 +38,12 @@ static double terms(const Fn *f, ValueId a, ValueId b) {
   return n;
 }
 
-/* Setting made.places.SLOT: filled / all. */
+/* Setting made.places.SLOT: filled / all. AMX tiles skip rows of places, not summed places. */
 double ir_filled_share(const Module *m, const Fn *f, const Op *o) {
-  const Type *t = value_type(f, o->in[0]);
+  const Type *t = value_type(f, o->in[0]), *result = value_type(f, o->out);
   bool amx = m->target.amx && t->elem == ELEM_bf16;
-  for (int i = 0; i < t->rank && !amx && !module_on_gpu(m); i++) {
+  for (int i = 0; i < t->rank && !module_on_gpu(m); i++) {
+    if (amx && type_find(result, t->axis[i].dim) < 0) continue;
     const char *key = arena_printf(m->arena, "made.places.%s", t->axis[i].dim);
     Str text = module_setting(m, key, NULL);
     const char *all = text ? strchr(text, '/') : NULL;

@@ -530,8 +530,9 @@ int main(int argc, char **argv) {
   if (argc > 1) machine = argv[1];
   if (harness_tested(machine)) return HARNESS_SKIPPED;
   if (argc > 2) cmocka_set_test_filter(argv[2]);
-  if (strstr(machine, "bf16") && !__builtin_cpu_supports("avx512bf16")) {
-    puts("skipped: this machine has no instructions for bf16");
+  const Target *target = target_find(machine);
+  if (!gpu() && target && !target_runs_here(target)) { /* which also asks for AMX tiles */
+    printf("skipped: this machine has not all instructions of %s\n", machine);
     return HARNESS_SKIPPED;
   }
   const struct CMUnitTest tests[] = {
