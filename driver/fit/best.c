@@ -248,9 +248,45 @@ static void search(BestPlans *best, Heap *heap) {
 
 static void compile_all(BestPlans *best, const Heap *heap) {
   for (uint32_t i = 0; i < heap->n; i++) {
-    while (bounds_refine(&best->bounds, &heap->at[i].plan)) {}
+    while (may_sharpen(best) && bounds_refine(&best->bounds, &heap->at[i].plan)) {}
     compile(best, &heap->at[i].plan);
   }
+}
+
+/* ---- plans that the space leaves out ---- */
+
+/* A budget of saved values with which a plan of these bytes would fill the device. */
+static double room_of(const BestPlans *best, const Cost *cost) {
+  return (double)best->search.device - (double)budget_all(&cost->need) + (double)cost->need.saved;
+}
+
+/* Temporaries and the host's copies may take more with other values: a second budget is smaller. */
+static void compile_kept(BestPlans *best, const SpacePlan *plan, int times) {
+  SpacePlan one;
+  if (!space_keeping(&best->space, plan, times, 0, &one)) return;
+  Try try = search_try(&best->search, space_change(&best->space, &one));
+  double room = room_of(best, &try.cost);
+  for (int i = 0; i < 2 && try.made && room > (double)try.cost.need.saved; i++) {
+    if (!space_keeping(&best->space, plan, times, room, &one)) return;
+    uint32_t large = best->large;
+    compile(best, &one);
+    if (best->large == large) return;
+    room -= (double)best->search.device / 16;
+  }
+}
+
+/* Plans that the space leaves out, near the best one. */
+static void compile_near(BestPlans *best) {
+  enum { MOST_TIMES = 2 };
+  SpacePlan one;
+  if (!best->fitting) return;
+  sort_found(best);
+  SpacePlan first = best->found.at[0].plan;
+  for (int way = 0; way < WAYS; way++)
+    if (space_with_way(&best->space, &first, way, &one)) compile(best, &one);
+  if (best->wanted.memory) return;
+  sort_found(best), first = best->found.at[0].plan;
+  for (int times = 1; times <= MOST_TIMES; times *= 2) compile_kept(best, &first, times);
 }
 
 bool best_find(BestPlans *best) {
@@ -262,7 +298,7 @@ bool best_find(BestPlans *best) {
   space_list(&best->space, visit, &left);
   for (uint32_t i = left.heap.n / 2 + 1; i-- > 0;) sink(&left.heap, i);
   if (best->wanted.all) compile_all(best, &left.heap), left.heap.n = 0;
-  else search(best, &left.heap);
+  else search(best, &left.heap), compile_near(best);
   for (uint32_t i = 0; i < left.heap.n; i++) best->floor = fmin(best->floor, left.heap.at[i].bound);
   sort_found(best);
   return true;

@@ -356,7 +356,7 @@ static double with_messages(const PlanBounds *bounds, const SpacePlan *plan, con
   const int32_t *at = plan->at;
   const LayerCost *layer = &step->layer;
   double sent = bound_sent(bounds, plan, small, step->layers, step->parts), busy = step->busy;
-  if (!at[FIELD_OVERLAP]) return busy + sent;
+  if (!at[FIELD_OVERLAP] && at[FIELD_WAY] != WAY_RING) return busy + sent; /* a ring overlaps */
   if (small->micro != at[FIELD_MICRO]) {
     double others = step->parts - 1, computes = layer->first + others * small->cost.least;
     double outside = outside_of(bounds, plan, layer, layer->first_outside);

@@ -3,6 +3,7 @@
    tried. Must not: compile, or judge. */
 #include "plan_space.h"
 #include "fit.h"
+#include "ways.h"
 #include "frontend/plan/plan.h"
 #include "ir/cost/count.h"
 #include "ir/plan/layer_range.h"
@@ -24,9 +25,16 @@ static bool has_dim(const Fn *f, const Op *o, Str dim) {
   return has;
 }
 
+/* A table that is read at all positions in order: its rows are those of the sequence. */
+static bool op_renames(const Fn *f, const Op *o, Str dim) {
+  return o->code == OP_rename && type_find(value_type(f, o->in[0]), dim) >= 0 &&
+         type_find(value_type(f, o->out), dim) < 0;
+}
+
 static bool op_splits(Module *m, const Fn *f, const Op *o, Str dim) {
   ShardIndex *list;
   if (o->callee || o->code == OP_load || o->code == OP_store || !has_dim(f, o, dim)) return true;
+  if (op_renames(f, o, dim)) return false;
   uint32_t n = shard_indexes(m, f, o, &list);
   for (uint32_t i = 0; i < n; i++) {
     for (uint32_t k = 0; k < o->nin; k++)
@@ -92,6 +100,8 @@ static void find_dims(PlanSpace *space, Module *m) {
   for (int i = 0; stream && i < stream->rank; i++)
     if (stream->axis[i].dim != batch && !parameters_with(m, stream->axis[i].dim))
       space->sequence = stream->axis[i].dim, space->sequence_size = stream->axis[i].size;
+  if (*space->sequence)
+    space->heads = attention_heads(m, intern(m->ctx->names, space->sequence), &space->masked);
 }
 
 static void find_stack(PlanSpace *space) {
@@ -215,6 +225,20 @@ static bool admits(const PlanSpace *space, const SpacePlan *plan) {
   return true;
 }
 
+bool space_keeping(const PlanSpace *space, const SpacePlan *plan, int times, double bytes,
+                   SpacePlan *out) {
+  const int32_t *at = plan->at;
+  int64_t share = space->batch / at[FIELD_DATA] / at[FIELD_REPLICA],
+          micro = times * at[FIELD_MICRO];
+  *out = *plan;
+  out->at[FIELD_MICRO] = (int32_t)micro;
+  if (micro == share) out->at[FIELD_FULL] = 0;
+  out->at[FIELD_RECOMPUTE] = bytes > 0 ? KEEP_AUTO + (int32_t)(bytes / (1 << 20)) : KEEP_INPUT;
+  SpacePlan said = *out;
+  said.at[FIELD_RECOMPUTE] = KEEP_AUTO;
+  return *space->stack && bytes < 1e15 && share % micro == 0 && admits(space, &said);
+}
+
 static void put(const PlanSpace *space, const SpacePlan *plan) {
   if (admits(space, plan)) space->visit(space->visitor, plan);
 }
@@ -274,6 +298,34 @@ static void put_pipeline(const PlanSpace *space, SpacePlan plan) {
   }
 }
 
+static bool has_way(const PlanSpace *space, const SpacePlan *plan, int way) {
+  int64_t ranks = plan->at[FIELD_CONTEXT], heads = 1;
+  if (way == WAY_GATHER) return true;
+  if (ranks == 1 || !space->heads) return false;
+  if (way == WAY_BALANCED) return space->masked && space->sequence_size % (2 * ranks) == 0;
+  if (way == WAY_RING) return true;
+  for (uint32_t i = 0; i < space->m->dims.n; i++)
+    if (!strcmp(space->m->dims.at[i].name, space->heads)) heads = space->m->dims.at[i].stored;
+  if (text_lists(space->tensor, space->heads)) ranks *= plan->at[FIELD_TENSOR];
+  return heads % ranks == 0;
+}
+
+/* Without `--fix way` one: more would be most of a space. */
+static void put_ways(const PlanSpace *space, SpacePlan plan) {
+  bool all = fixed(space->o, "way") != NULL;
+  int first = !all && has_way(space, &plan, WAY_BALANCED) ? WAY_BALANCED : WAY_GATHER;
+  for (int way = first; way < (all ? WAYS : first + 1); way++) {
+    plan.at[FIELD_WAY] = way;
+    if (has_way(space, &plan, way)) put_pipeline(space, plan);
+  }
+}
+
+bool space_with_way(const PlanSpace *space, const SpacePlan *plan, int way, SpacePlan *out) {
+  *out = *plan, out->at[FIELD_WAY] = way;
+  return way != plan->at[FIELD_WAY] && !fixed(space->o, "way") && has_way(space, plan, way) &&
+         plan->at[FIELD_CONTEXT] > 1;
+}
+
 static void put_orders(const PlanSpace *space, SpacePlan plan) {
   double seen[ORDERS];
   for (int order = 0; order < ORDERS; order++) {
@@ -283,7 +335,7 @@ static void put_orders(const PlanSpace *space, SpacePlan plan) {
     for (int sequence = 0; !same && sequence <= (plan.at[FIELD_TENSOR] > 1 && *space->sequence);
          sequence++) {
       plan.at[FIELD_SEQUENCE] = sequence;
-      put_pipeline(space, plan);
+      put_ways(space, plan);
     }
   }
 }

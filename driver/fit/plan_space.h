@@ -16,6 +16,7 @@ typedef enum SpaceField { /* of a row; the first ones are the sizes of axes, in 
                           SPACE_AXES,
                           FIELD_ORDER = SPACE_AXES, /* of the axes: a permutation's number */
                           FIELD_SEQUENCE,           /* tensor: `else Seq` */
+                          FIELD_WAY,                /* context: how attention gets keys */
                           FIELD_ZERO,
                           FIELD_OVER,    /* 1: zero over data and context */
                           FIELD_OVERLAP, /* 1: overlap, in stage 3 with
@@ -27,7 +28,9 @@ typedef enum SpaceField { /* of a row; the first ones are the sizes of axes, in 
                           FIELD_OFFLOAD,
                           SPACE_FIELDS
 } SpaceField;
-enum { KEEP_ALL, KEEP_INPUT, KEEP_SPLIT }; /* FIELD_RECOMPUTE */
+/* FIELD_RECOMPUTE; KEEP_AUTO + N: `keep = auto` with a budget of N MiB. */
+enum { KEEP_ALL, KEEP_INPUT, KEEP_SPLIT, KEEP_AUTO };
+enum { WAY_GATHER, WAY_BALANCED, WAY_RING, WAY_EXCHANGE, WAYS }; /* FIELD_WAY */
 
 typedef struct SpacePlan {
   int32_t at[SPACE_FIELDS];
@@ -44,6 +47,8 @@ typedef struct PlanSpace {
   const char *tensor, *sequence, *layers; /* dims, "": none */
   const char *stack;                      /* "h.*"; "": none or several */
   int64_t layer_count, sequence_size;
+  bool masked;       /* attention over the sequence has a mask */
+  const char *heads; /* its heads, which an exchange splits; NULL: none */
   SpaceVisit *visit; /* by space_list */
   void *visitor;
 } PlanSpace;
@@ -57,6 +62,15 @@ bool space_same_mesh(const SpacePlan *a, const SpacePlan *b);
 const char *space_lacks_rate(const PlanSpace *space);
 /* Visits all plans that the machine and `--fix` admit, in the order of simplicity: millions. */
 void space_list(const PlanSpace *space, SpaceVisit *visit, void *visitor);
+/* ---- plans that no space has, which a search tries for the best one that it found ---- */
+
+/* The plan with its micro-batch multiplied by `times`, and `keep = auto` with a budget of these
+   bytes; 0: `keep = input`. False: the model or `--fix` does not admit it. */
+bool space_keeping(const PlanSpace *space, const SpacePlan *plan, int times, double bytes,
+                   SpacePlan *out);
+/* With another way of its context axis; false: it is not legal, or `--fix` has `way`, and then the
+   space has all of them. */
+bool space_with_way(const PlanSpace *space, const SpacePlan *plan, int way, SpacePlan *out);
 const char *space_text(const PlanSpace *space, const SpacePlan *plan, const char *name);
 const char *space_value(Arena *arena, const SpacePlan *plan,
                         SpaceField field); /* "interleaved 2" */

@@ -9,16 +9,17 @@
 static const char *const axis_names[SPACE_AXES] = {"tensor", "context", "data", "replica", "pipe"};
 static const char *const schedules[] = {"none", "one_f_one_b", "zero_bubble",
                                         "zero_bubble memory = 2"};
-static const char *const kept[] = {"none", "input", "split"};
+static const char *const kept[] = {"none", "input", "split", "auto"};
+static const char *const ways[WAYS] = {"gather", "balanced", "ring", "exchange"};
 static const char *const hosted[] = {"none", "optimizer", "optimizer+grads",
                                      "optimizer+grads+params"};
 
 const char *space_key(SpaceField field) {
   static const char *const names[SPACE_FIELDS] = {
-      [FIELD_ORDER] = "order",     [FIELD_SEQUENCE] = "sequence",   [FIELD_ZERO] = "zero",
-      [FIELD_OVER] = "over",       [FIELD_OVERLAP] = "overlap",     [FIELD_FULL] = "accumulate",
-      [FIELD_MICRO] = "micro",     [FIELD_RECOMPUTE] = "recompute", [FIELD_PIPELINE] = "pipeline",
-      [FIELD_OFFLOAD] = "offload",
+      [FIELD_ORDER] = "order",       [FIELD_SEQUENCE] = "sequence", [FIELD_WAY] = "way",
+      [FIELD_ZERO] = "zero",         [FIELD_OVER] = "over",         [FIELD_OVERLAP] = "overlap",
+      [FIELD_FULL] = "accumulate",   [FIELD_MICRO] = "micro",       [FIELD_RECOMPUTE] = "recompute",
+      [FIELD_PIPELINE] = "pipeline", [FIELD_OFFLOAD] = "offload",
   };
   return field < SPACE_AXES ? axis_names[field] : names[field];
 }
@@ -100,9 +101,10 @@ const char *space_value(Arena *arena, const SpacePlan *plan, SpaceField field) {
   case FIELD_ORDER: return order_text(arena, plan);
   case FIELD_OVER: return n ? "data+context" : "data";
   case FIELD_SEQUENCE: return n ? "on" : "off";
+  case FIELD_WAY: return ways[n];
   case FIELD_OVERLAP: return n == 2 ? "prefetch" : n ? "on" : "off";
   case FIELD_FULL: return n ? "full" : "shard";
-  case FIELD_RECOMPUTE: return kept[n];
+  case FIELD_RECOMPUTE: return kept[n < KEEP_AUTO ? n : KEEP_AUTO];
   case FIELD_PIPELINE: return n == 3 ? "zero_bubble-2" : schedule_of(arena, n, "-");
   case FIELD_OFFLOAD: return hosted[n];
   default: return arena_printf(arena, "%d", n);
@@ -136,6 +138,16 @@ __attribute__((format(printf, 2, 3))) static void add(BlockText *block, const ch
   va_end(args);
 }
 
+/* A ring has balanced pieces where they make ranks equal. */
+static void add_context(BlockText *block, const PlanSpace *space, int64_t ranks, int way) {
+  bool deals = space->masked && space->sequence_size % (2 * ranks) == 0 && way != WAY_GATHER;
+  if (way == WAY_EXCHANGE)
+    add(block, "  place     %s -> context activations else %s\n", space->heads, space->sequence);
+  else
+    add(block, "  place     %s -> context%s%s\n", space->sequence, deals ? " balanced" : "",
+        way == WAY_RING ? " ring" : "");
+}
+
 static void add_places(BlockText *block, const PlanSpace *space, const SpacePlan *plan) {
   const int32_t *at = plan->at;
   if (at[FIELD_DATA] > 1 || at[FIELD_REPLICA] > 1)
@@ -144,7 +156,7 @@ static void add_places(BlockText *block, const PlanSpace *space, const SpacePlan
   if (at[FIELD_TENSOR] > 1)
     add(block, "  place     %s -> tensor%s%s\n", space->tensor, at[FIELD_SEQUENCE] ? " else " : "",
         at[FIELD_SEQUENCE] ? space->sequence : "");
-  if (at[FIELD_CONTEXT] > 1) add(block, "  place     %s -> context\n", space->sequence);
+  if (at[FIELD_CONTEXT] > 1) add_context(block, space, at[FIELD_CONTEXT], at[FIELD_WAY]);
   if (at[FIELD_PIPE] > 1) add(block, "  place     %s -> pipe\n", space->layers);
 }
 
@@ -171,7 +183,10 @@ const char *space_text(const PlanSpace *space, const SpacePlan *plan, const char
   if (at[FIELD_PIPELINE])
     add(&block, "  pipeline  %s%s\n", schedule_of(block.arena, at[FIELD_PIPELINE], " chunks = "),
         space->layer_count % at[FIELD_PIPE] ? " uneven = on" : "");
-  if (at[FIELD_RECOMPUTE])
+  if (at[FIELD_RECOMPUTE] >= KEEP_AUTO)
+    add(&block, "  recompute %s keep = auto budget = %dMiB\n", space->stack,
+        at[FIELD_RECOMPUTE] - KEEP_AUTO);
+  else if (at[FIELD_RECOMPUTE])
     add(&block, "  recompute %s keep = input%s\n", space->stack,
         at[FIELD_RECOMPUTE] == KEEP_SPLIT ? " over tensor" : "");
   if (at[FIELD_OFFLOAD]) {

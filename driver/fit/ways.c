@@ -56,6 +56,19 @@ static int64_t ranks_of(const Module *m, Str dim) {
   return ranks;
 }
 
+Str attention_heads(const Module *m, Str sequence, bool *masked) {
+  enum { UNMASKED = 3 }; /* operands: queries, keys, values */
+  EACH_FN (m, f)
+    EACH_OP (f, o) {
+      if (o->code != OP_attention || !follows(m, o->group[0].from[0], sequence) ||
+          !follows(m, o->group[0].to[0], sequence))
+        continue;
+      *masked = o->nin > UNMASKED;
+      return heads_of(f, o);
+    }
+  return NULL;
+}
+
 bool attention_way(const Module *m, AttentionWay *way) {
   for (uint32_t i = 0; i < m->rules.n; i++) {
     const PlaceRule *rule = &m->rules.at[i];

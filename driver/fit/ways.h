@@ -10,5 +10,7 @@ typedef struct AttentionWay {
 } AttentionWay;
 
 bool attention_way(const Module *m, AttentionWay *way); /* false: no line splits its positions */
+/* The heads of the attention of a lowered model over this dim; NULL: it has none. */
+Str attention_heads(const Module *m, Str sequence, bool *masked);
 void way_set(Module *m, const char *value);
 #endif
