@@ -65,3 +65,13 @@ void group_join(Emit *e, int64_t threads, int64_t at, int n, GroupSum *sum) {
     join_warp(e, &sum[i], warps);
   }
 }
+
+LLVMValueRef group_sum_up_to(Emit *e, LLVMValueRef x) {
+  LLVMValueRef lane = simt_lane(e);
+  for (int by = 1; by < WARP; by *= 2) {
+    LLVMValueRef more = math_combine(e, OP_sum, x, simt_shuffle_up(e, x, by));
+    LLVMValueRef has = LLVMBuildICmp(e->builder, LLVMIntUGE, lane, simt_i32(e, by), "");
+    x = LLVMBuildSelect(e->builder, has, more, x, "");
+  }
+  return x;
+}

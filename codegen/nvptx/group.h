@@ -22,4 +22,7 @@ void group_join(Emit *e, int64_t threads, int64_t at, int n, GroupSum *sum);
 void state_store(Emit *e, const GroupSum *s, int part, LLVMValueRef pointer, LLVMValueRef value);
 LLVMValueRef state_load(Emit *e, const GroupSum *s, int part, LLVMValueRef pointer, int lanes);
 
+/* The sum of x of all lanes of the warp up to the own one. */
+LLVMValueRef group_sum_up_to(Emit *e, LLVMValueRef x);
+
 #endif

@@ -243,17 +243,6 @@ static LLVMValueRef scan_memory(RowKernel *kernel, int which) {
   return LLVMBuildGEP2(e->builder, LLVMInt8TypeInContext(e->context), workspace, &at, 1, "");
 }
 
-/* Sums of all lanes up to the own one. */
-static LLVMValueRef sum_up_to(Emit *e, LLVMValueRef x) {
-  LLVMValueRef lane = simt_lane(e);
-  for (int by = 1; by < WARP; by *= 2) {
-    LLVMValueRef more = math_combine(e, OP_sum, x, simt_shuffle_up(e, x, by));
-    LLVMValueRef has = LLVMBuildICmp(e->builder, LLVMIntUGE, lane, simt_i32(e, by), "");
-    x = LLVMBuildSelect(e->builder, has, more, x, "");
-  }
-  return x;
-}
-
 static LLVMValueRef scan_turn(RowKernel *kernel, const Op *o, LLVMValueRef memory,
                               LLVMValueRef first, LLVMValueRef carry) {
   Emit *e = kernel->e;
@@ -268,7 +257,7 @@ static LLVMValueRef scan_turn(RowKernel *kernel, const Op *o, LLVMValueRef memor
   LLVMValueRef x = LLVMBuildSelect(e->builder, p.guard, expr_value(e, o->in[0], &p),
                                    emit_number(e, elem, 0), "");
   expr_forget(e);
-  LLVMValueRef sum = math_combine(e, OP_sum, carry, sum_up_to(e, x));
+  LLVMValueRef sum = math_combine(e, OP_sum, carry, group_sum_up_to(e, x));
   Branch present = emit_if(e, p.guard);
   LLVMValueRef to = LLVMBuildGEP2(e->builder, emit_type(e, elem), memory, &at, 1, "");
   LLVMSetAlignment(LLVMBuildStore(e->builder, sum, to), (unsigned)elem_bytes(elem));

@@ -4,53 +4,56 @@
    Phase 0 fills the result with zeros, or with the value to which the sums are added; it does
    nothing if that value has the result's buffer already.
 
-   Phase 1, variant `search`: a warp has one row and a block of columns; it searches the row's index
-   among the rows before. If it finds it, another warp does the work; else the warp adds the row and
-   all later ones of that index, in registers, and stores the sum. All lanes search at once, 32 rows
-   at a time; AT_ONCE reads of indexes and rows of x are issued before the first of them is waited
-   for, since a frequent index (a space among tokens) is one warp's work and takes as long as its
-   reads. Variant `owner`, where the index differs from column to column: a thread has a column,
-   reads all rows, and is the only one that writes it. Indexes outside are dropped. */
+   Variant `order`: one CTA of phase 0 sorts the rows by index, phases 1 and 2 add pieces of at most
+   64 of them, and then the pieces (scatter_order.c).
+
+   Phase 1, variant `search`, for few rows: a warp has one row and a block of columns; it searches
+   the row's index among the rows before. If it finds it, another warp does the work; else the warp
+   adds the row and all later ones of that index, in registers, and stores the sum. All lanes search
+   at once, 32 rows at a time. Variant `owner`, where the index differs from column to column: a
+   thread has a column, reads all rows, and is the only one that writes it. Indexes outside are
+   dropped. */
 #include "families.h"
-#include "ir/kernel/gpu_tile.h"
-#include "ir/kernel/scatter_shape.h"
-#include "space.h"
-
-enum { AT_ONCE = 4 };
-
-typedef struct GpuScattering {
-  Emit *e;
-  Scatter s;
-  Elem elem, in_registers; /* of the result, of its sums */
-  int64_t rows, columns, vectors;
-  LLVMValueRef own; /* index of the warp's row */
-  Point column[GPU_COLUMNS_MOST];
-} GpuScattering;
+#include "scatter.h"
 
 /* ---- phase 0 ---- */
 
-static void phase_fill(GpuScattering *scattering, int lanes) {
+static void fill(GpuScattering *scattering, LLVMValueRef cta) {
   Emit *e = scattering->e;
-  e->lanes = lanes;
-  int64_t all = space_vectors(e, &scattering->s.result, lanes);
-  emit_begin_phase(e, 0);
+  int64_t all = space_vectors(e, &scattering->s.result, e->lanes);
   Branch apart = emit_if_apart(e, scattering->s.from_arg);
-  LLVMValueRef cta = simt_index(e, simt_cta(e)), thread = simt_index(e, simt_thread(e));
+  LLVMValueRef thread = simt_index(e, simt_thread(e));
   LLVMValueRef flat = index_mul_add(e, cta, simt_threads(e, 0), thread);
   Branch branch = emit_if(e, LLVMBuildICmp(e->builder, LLVMIntULT, flat, emit_index(e, all), ""));
-  Point p = space_point(e, &scattering->s.result, lanes, flat, NULL);
+  Point p = space_point(e, &scattering->s.result, e->lanes, flat, NULL);
   bool from = scattering->s.base != NO_VALUE;
   expr_put(e, scattering->s.out, &p,
            from ? expr_value(e, scattering->s.base, &p) : emit_number(e, scattering->elem, 0));
   emit_end_if(e, branch), emit_end_if(e, apart);
+}
+
+/* The first CTA may sort meanwhile: it takes longest. */
+static void phase_fill(GpuScattering *scattering, int lanes, bool sorts) {
+  Emit *e = scattering->e;
+  e->lanes = lanes;
+  emit_begin_phase(e, 0);
+  LLVMValueRef cta = simt_index(e, simt_cta(e));
+  if (sorts) {
+    LLVMValueRef first = LLVMBuildICmp(e->builder, LLVMIntEQ, cta, emit_index(e, 0), "");
+    Branch sort = emit_if(e, first);
+    scatter_sort(scattering);
+    LLVMBuildRetVoid(e->builder);
+    LLVMPositionBuilderAtEnd(e->builder, sort.rest);
+    cta = LLVMBuildNSWSub(e->builder, cta, emit_index(e, 1), "");
+  }
+  fill(scattering, cta);
   emit_end_phase(e);
 }
 
 /* ---- rows ---- */
 
-/* The index of a row at the columns of `base`, as e->index; -1: outside. */
-static LLVMValueRef index_of(GpuScattering *scattering, LLVMValueRef row, const Point *base,
-                             LLVMValueRef guard) {
+LLVMValueRef scatter_index_of(GpuScattering *scattering, LLVMValueRef row, const Point *base,
+                              LLVMValueRef guard) {
   Emit *e = scattering->e;
   LLVMBuilderRef builder = e->builder;
   Point p = space_point(e, &scattering->s.from, 1, row, base);
@@ -66,7 +69,7 @@ static LLVMValueRef index_of(GpuScattering *scattering, LLVMValueRef row, const 
                          emit_index(e, -1), "");
 }
 
-static LLVMValueRef x_at(GpuScattering *scattering, LLVMValueRef row, const Point *column) {
+LLVMValueRef scatter_x_at(GpuScattering *scattering, LLVMValueRef row, const Point *column) {
   Emit *e = scattering->e;
   Point p = space_point(e, &scattering->s.from, 1, row, column);
   p.guard = column->guard;
@@ -82,27 +85,20 @@ static LLVMValueRef equal_rows(GpuScattering *scattering, LLVMValueRef first, LL
   Emit *e = scattering->e;
   LLVMValueRef row = LLVMBuildNSWAdd(e->builder, first, simt_index(e, simt_lane(e)), "");
   LLVMValueRef present = LLVMBuildICmp(e->builder, LLVMIntULT, row, end, "");
-  LLVMValueRef i = index_of(scattering, row, NULL, present);
+  LLVMValueRef i = scatter_index_of(scattering, row, NULL, present);
   return simt_ballot(e, LLVMBuildICmp(e->builder, LLVMIntEQ, i, scattering->own, ""));
 }
 
-/* Those of AT_ONCE times 32 rows. */
+/* Those of SCATTER_AT_ONCE times 32 rows. */
 static void several_equal(GpuScattering *scattering, LLVMValueRef first, LLVMValueRef end,
                           LLVMValueRef *bits) {
   Emit *e = scattering->e;
-  for (int i = 0; i < AT_ONCE; i++)
+  for (int i = 0; i < SCATTER_AT_ONCE; i++)
     bits[i] = equal_rows(scattering,
                          LLVMBuildNSWAdd(e->builder, first, emit_index(e, i * WARP), ""), end);
 }
 
-typedef struct While {
-  LLVMBasicBlockRef head, body, exit, before;
-  LLVMValueRef phi[GPU_COLUMNS_MOST + 2];
-  int n;
-} While;
-
-/* while (..): carried values are phis; while_test ends the head, while_end the body. */
-static While while_begin(Emit *e, int n, const LLVMValueRef *initial) {
+While while_begin(Emit *e, int n, const LLVMValueRef *initial) {
   While loop = {.n = n, .before = LLVMGetInsertBlock(e->builder)};
   loop.head = LLVMAppendBasicBlockInContext(e->context, e->function, "head");
   loop.body = LLVMAppendBasicBlockInContext(e->context, e->function, "body");
@@ -117,12 +113,12 @@ static While while_begin(Emit *e, int n, const LLVMValueRef *initial) {
   return loop;
 }
 
-static void while_test(Emit *e, const While *loop, LLVMValueRef more) {
+void while_test(Emit *e, const While *loop, LLVMValueRef more) {
   LLVMBuildCondBr(e->builder, more, loop->body, loop->exit);
   LLVMPositionBuilderAtEnd(e->builder, loop->body);
 }
 
-static void while_end(Emit *e, const While *loop, LLVMValueRef *next) {
+void while_end(Emit *e, const While *loop, LLVMValueRef *next) {
   LLVMBasicBlockRef last = LLVMGetInsertBlock(e->builder);
   LLVMBuildBr(e->builder, loop->head);
   for (int i = 0; i < loop->n; i++) LLVMAddIncoming(loop->phi[i], &next[i], &last, 1);
@@ -138,11 +134,11 @@ static LLVMValueRef is_first(GpuScattering *scattering, LLVMValueRef row) {
   LLVMValueRef more = LLVMBuildICmp(builder, LLVMIntULT, loop.phi[0], row, "");
   LLVMValueRef none = LLVMBuildICmp(builder, LLVMIntEQ, loop.phi[1], simt_i32(e, 0), "");
   while_test(e, &loop, LLVMBuildAnd(builder, more, none, ""));
-  LLVMValueRef next[2], bits[AT_ONCE];
+  LLVMValueRef next[2], bits[SCATTER_AT_ONCE];
   several_equal(scattering, loop.phi[0], row, bits);
-  for (int i = 1; i < AT_ONCE; i++) bits[0] = LLVMBuildOr(builder, bits[0], bits[i], "");
+  for (int i = 1; i < SCATTER_AT_ONCE; i++) bits[0] = LLVMBuildOr(builder, bits[0], bits[i], "");
   next[1] = bits[0];
-  next[0] = LLVMBuildNSWAdd(builder, loop.phi[0], emit_index(e, AT_ONCE * WARP), "");
+  next[0] = LLVMBuildNSWAdd(builder, loop.phi[0], emit_index(e, SCATTER_AT_ONCE * WARP), "");
   while_end(e, &loop, next);
   return LLVMBuildICmp(builder, LLVMIntEQ, loop.phi[1], simt_i32(e, 0), "");
 }
@@ -166,7 +162,7 @@ static TakenRows take_row(GpuScattering *scattering, LLVMValueRef first, LLVMVal
   for (int64_t i = 0; i < scattering->vectors; i++) {
     Point column = scattering->column[i];
     column.guard = column.guard ? LLVMBuildAnd(builder, column.guard, rows.guard, "") : rows.guard;
-    rows.x[i] = x_at(scattering, row, &column);
+    rows.x[i] = scatter_x_at(scattering, row, &column);
   }
   expr_forget(e);
   *bits = LLVMBuildAnd(builder, *bits, LLVMBuildSub(builder, *bits, simt_i32(e, 1), ""), "");
@@ -179,14 +175,14 @@ static void add_rows(GpuScattering *scattering, LLVMValueRef first, LLVMValueRef
   Emit *e = scattering->e;
   LLVMBuilderRef builder = e->builder;
   LLVMValueRef start[GPU_COLUMNS_MOST + 1], next[GPU_COLUMNS_MOST + 1];
-  TakenRows row[AT_ONCE];
+  TakenRows row[SCATTER_AT_ONCE];
   for (int64_t i = 0; i < scattering->vectors; i++) start[i + 1] = sum[i];
   start[0] = bits;
   While loop = while_begin(e, (int)scattering->vectors + 1, start);
   while_test(e, &loop, LLVMBuildICmp(builder, LLVMIntNE, loop.phi[0], simt_i32(e, 0), ""));
   for (int64_t i = 0; i <= scattering->vectors; i++) next[i] = loop.phi[i];
-  for (int j = 0; j < AT_ONCE; j++) row[j] = take_row(scattering, first, &next[0]);
-  for (int j = 0; j < AT_ONCE; j++)
+  for (int j = 0; j < SCATTER_AT_ONCE; j++) row[j] = take_row(scattering, first, &next[0]);
+  for (int j = 0; j < SCATTER_AT_ONCE; j++)
     for (int64_t i = 0; i < scattering->vectors; i++) {
       LLVMValueRef more = math_combine(e, OP_sum, next[i + 1], row[j].x[i]);
       next[i + 1] = LLVMBuildSelect(builder, row[j].guard, more, next[i + 1], "");
@@ -197,24 +193,24 @@ static void add_rows(GpuScattering *scattering, LLVMValueRef first, LLVMValueRef
 
 static void sum_rows(GpuScattering *scattering, LLVMValueRef row, LLVMValueRef *sum) {
   Emit *e = scattering->e;
-  LLVMValueRef bits[AT_ONCE];
+  LLVMValueRef bits[SCATTER_AT_ONCE];
   expr_forget(e);
   for (int64_t i = 0; i < scattering->vectors; i++)
-    sum[i] = x_at(scattering, row, &scattering->column[i]);
+    sum[i] = scatter_x_at(scattering, row, &scattering->column[i]);
   expr_forget(e);
   LLVMValueRef after = LLVMBuildNSWAdd(e->builder, row, emit_index(e, 1), "");
-  Loop loop = emit_loop(e, after, emit_index(e, scattering->rows), AT_ONCE * WARP,
+  Loop loop = emit_loop(e, after, emit_index(e, scattering->rows), SCATTER_AT_ONCE * WARP,
                         (int)scattering->vectors, sum);
   several_equal(scattering, loop.i, emit_index(e, scattering->rows), bits);
   for (int64_t i = 0; i < scattering->vectors; i++) loop.next[i] = loop.phi[i];
-  for (int j = 0; j < AT_ONCE; j++)
+  for (int j = 0; j < SCATTER_AT_ONCE; j++)
     add_rows(scattering, LLVMBuildNSWAdd(e->builder, loop.i, emit_index(e, j * WARP), ""), bits[j],
              loop.next);
   emit_loop_end(e, &loop);
   for (int64_t i = 0; i < scattering->vectors; i++) sum[i] = loop.phi[i];
 }
 
-static void store_sums(GpuScattering *scattering, const LLVMValueRef *sum) {
+void scatter_store(GpuScattering *scattering, const LLVMValueRef *sum) {
   Emit *e = scattering->e;
   for (int64_t i = 0; i < scattering->vectors; i++) {
     Point to = scattering->column[i];
@@ -230,11 +226,17 @@ static void store_sums(GpuScattering *scattering, const LLVMValueRef *sum) {
   }
 }
 
-static void find_columns(GpuScattering *scattering, LLVMValueRef block) {
+int64_t scatter_blocks(const GpuScattering *scattering) {
+  int64_t block = scattering->vectors * WARP;
+  return (scattering->columns + block - 1) / block;
+}
+
+void scatter_find_columns(GpuScattering *scattering, LLVMValueRef block) {
   Emit *e = scattering->e;
   for (int64_t i = 0; i < scattering->vectors; i++) {
     LLVMValueRef at = index_mul_add(e, block, scattering->vectors * WARP, emit_index(e, i * WARP));
     at = LLVMBuildNSWAdd(e->builder, at, simt_index(e, simt_lane(e)), "");
+    scattering->at[i] = at;
     scattering->column[i] = space_point(e, &scattering->s.kept, e->lanes, at, NULL);
     if (scattering->columns % (scattering->vectors * WARP))
       scattering->column[i].guard =
@@ -245,20 +247,19 @@ static void find_columns(GpuScattering *scattering, LLVMValueRef block) {
 static void search(GpuScattering *scattering) {
   Emit *e = scattering->e;
   LLVMBuilderRef builder = e->builder;
-  int64_t blocks =
-      (scattering->columns + scattering->vectors * WARP - 1) / (scattering->vectors * WARP);
+  int64_t blocks = scatter_blocks(scattering);
   LLVMValueRef sum[GPU_COLUMNS_MOST], cta = simt_index(e, simt_cta(e));
   LLVMValueRef warp = index_mul_add(e, cta, simt_threads(e, 1) / WARP, simt_index(e, simt_warp(e)));
   LLVMValueRef row = index_div(e, warp, blocks);
   Branch present =
       emit_if(e, LLVMBuildICmp(builder, LLVMIntULT, row, emit_index(e, scattering->rows), ""));
-  find_columns(scattering, index_rem(e, warp, blocks));
-  scattering->own = index_of(scattering, row, NULL, NULL);
+  scatter_find_columns(scattering, index_rem(e, warp, blocks));
+  scattering->own = scatter_index_of(scattering, row, NULL, NULL);
   Branch wanted =
       emit_if(e, LLVMBuildICmp(builder, LLVMIntSGE, scattering->own, emit_index(e, 0), ""));
   Branch first = emit_if(e, is_first(scattering, row));
   sum_rows(scattering, row, sum);
-  store_sums(scattering, sum);
+  scatter_store(scattering, sum);
   emit_end_if(e, first), emit_end_if(e, wanted), emit_end_if(e, present);
 }
 
@@ -273,13 +274,13 @@ static void own_column(GpuScattering *scattering) {
       emit_if(e, LLVMBuildICmp(builder, LLVMIntULT, flat, emit_index(e, scattering->columns), ""));
   Point column = space_point(e, &scattering->s.kept, 1, flat, NULL);
   Loop loop = emit_loop(e, emit_index(e, 0), emit_index(e, scattering->rows), 1, 0, NULL);
-  LLVMValueRef at = index_of(scattering, loop.i, &column, NULL);
+  LLVMValueRef at = scatter_index_of(scattering, loop.i, &column, NULL);
   Branch wanted = emit_if(e, LLVMBuildICmp(builder, LLVMIntSGE, at, emit_index(e, 0), ""));
   Point to = column;
   point_set(&to, (Index){.dim = scattering->s.to, .at = at});
   expr_forget(e);
-  LLVMValueRef x = expr_convert(e, x_at(scattering, loop.i, &column), scattering->in_registers,
-                                scattering->elem);
+  LLVMValueRef x = expr_convert(e, scatter_x_at(scattering, loop.i, &column),
+                                scattering->in_registers, scattering->elem);
   expr_put(e, scattering->s.out, &to,
            math_combine(e, OP_sum, expr_load(e, scattering->s.out, &to), x));
   expr_forget(e);
@@ -298,12 +299,19 @@ void gpu_scatter_emit(Emit *e) {
   scattering->vectors = tile[SCATTER_VECTORS];
   if (scattering->vectors > GPU_COLUMNS_MOST)
     bug("kernel %s: too many columns per thread", k->name);
-  phase_fill(scattering, (int)tile[SCATTER_FILL]);
+  Str variant = attr_str(&k->attrs, ATTR_variant, "");
+  bool order = !strcmp(variant, "order");
+  scattering->rows = nest_count(&scattering->s.from);
+  phase_fill(scattering, (int)tile[SCATTER_FILL], order);
   e->lanes = (int)tile[SCATTER_LANES];
-  scattering->rows = nest_count(&scattering->s.from),
   scattering->columns = space_vectors(e, &scattering->s.kept, e->lanes);
   emit_begin_phase(e, 1);
-  if (!strcmp(attr_str(&k->attrs, ATTR_variant, ""), "search")) search(scattering);
+  if (order) scatter_pieces(scattering);
+  else if (!strcmp(variant, "search")) search(scattering);
   else own_column(scattering);
+  emit_end_phase(e);
+  if (!order) return;
+  emit_begin_phase(e, 2);
+  scatter_joins(scattering);
   emit_end_phase(e);
 }

@@ -1,5 +1,6 @@
 /* A kernel function with one scatter: see scatter_shape.h. */
 #include "scatter_shape.h"
+#include "ir/support/num.h"
 
 static OpId find_scatter(const Fn *k) {
   for (uint32_t i = 0; i < k->ops.n; i++)
@@ -41,4 +42,18 @@ Scatter scatter_of(const Fn *k, int lanes) {
       type_find(value_type(k, scatter.index), scatter.kept.dim[scatter.kept.n - 1].dim) >= 0)
     scatter.vector = false;
   return scatter;
+}
+
+int64_t scatter_order_joins(int64_t rows) { return ceil_div(rows, SCATTER_PIECE) - 1; }
+
+ScatterOrder scatter_order_of(const Fn *k, const Scatter *scatter, int64_t threads) {
+  Elem elem = value_type(k, scatter->out)->elem;
+  int64_t rows = nest_count(&scatter->from), sum = elem_is_half(elem) ? 4 : elem_bytes(elem);
+  ScatterOrder order = {.list = round_up(rows * SCATTER_PAIR, CACHE_LINE), .digits = 1};
+  while (scatter->to_size >> (order.digits * SCATTER_DIGIT)) order.digits++;
+  order.sorted = order.digits % 2 * order.list, order.pieces = 2 * order.list;
+  order.workspace =
+      order.pieces + 2 * ceil_div(rows, SCATTER_PIECE) * nest_count(&scatter->kept) * sum;
+  order.shared = (SCATTER_BINS * threads + 32) * 4;
+  return order;
 }

@@ -482,6 +482,30 @@ static void test_scatter_onto(void **state) {
   scatter_onto(*state, true);
 }
 
+/* Many rows, which GPUs sort: one index, all different ones, a frequent one, some outside, in blocks
+   of columns and alone; sums that start from an operand. */
+static void many_rows(Harness *h, int i) {
+  static const int rows[] = {512, 640, 1000, 4100, 577}, columns[] = {1, 8, 5, 3, 300};
+  static const int table[] = {1, 20, 300, 5000, 70};
+  int n = rows[i % 5], c = columns[i % 5], v = table[i / 5 % 4];
+  const char *narrow = i % 3 ? "f32" : "bf16";
+  if (n > 4000 && i > 5) n = 530;
+  harness_add(h, "kernel @many%d(%%0 : %s[C:%d, A:%d], %%1 : i32[C:%d], %%2 : f32[V:%d, A:%d]) ", i,
+              narrow, n, c, n, v, c);
+  harness_add(h, "{family = \"scatter\"} {\n  %%3 = cast %%0 : f32[C:%d, A:%d]\n", n, c);
+  harness_add(h, "  %%4 = mul %%3, %%3 : f32[C:%d, A:%d]\n  %%5 = iota[C] : i32[C:%d]\n", n, c, n);
+  /* an index of every kind: every row's own, less than 8, 3 for rows from 100 on */
+  harness_add(h, "  %%6 = const {value = %d} : i32[]\n", i % 4 == 1 ? 0 : 1 + i % 2);
+  harness_add(h, "  %%7 = mul %%5, %%6 : i32[C:%d]\n  %%8 = const {value = 100} : i32[]\n", n);
+  harness_add(h, "  %%9 = lt %%5, %%8 : bool[C:%d]\n  %%10 = const {value = 3} : i32[]\n", n);
+  harness_add(h, "  %%11 = where %%9, %%1, %s : i32[C:%d]\n", i % 4 < 2 ? "%7" : "%10", n);
+  harness_add(h, "  %%12 = scatter[C -> V] %%4, %s : f32[V:%d, A:%d]\n", i % 4 == 3 ? "%1" : "%11",
+              v, c);
+  harness_add(h, "  %%13 = add %%2, %%12 : f32[V:%d, A:%d]\n  return %%13\n}\n", v, c);
+}
+
+static void test_many_rows(void **state) { run_shapes(*state, many_rows, 20, 5000, 1e-4); }
+
 /* Results in the buffers of operands: the full-size one, and one of rows. */
 static void test_inplace(void **state) {
   Harness *h = harness_new(*state);
@@ -521,8 +545,9 @@ int main(int argc, char **argv) {
   if (harness_tested(target)) return HARNESS_SKIPPED;
 #define TEST(f) cmocka_unit_test_prestate(f, (void *)target)
   const struct CMUnitTest tests[] = {
-      TEST(test_row),     TEST(test_column),   TEST(test_scatter), TEST(test_scatter_onto),
-      TEST(test_inplace), TEST(test_streamed), TEST(test_both),    TEST(test_far_softmax)};
+      TEST(test_row),          TEST(test_column),    TEST(test_scatter),
+      TEST(test_scatter_onto), TEST(test_many_rows), TEST(test_inplace),
+      TEST(test_streamed),     TEST(test_both),      TEST(test_far_softmax)};
   if (argc > 2) cmocka_set_test_filter(argv[2]);
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
