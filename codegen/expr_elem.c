@@ -105,11 +105,14 @@ static LLVMValueRef sign_of(Emit *e, LLVMValueRef x, Elem elem) {
   return LLVMBuildSelect(builder, above, one, LLVMBuildSelect(builder, below, minus, rest, ""), "");
 }
 
-/* Whether this is e^(a - max a). */
+/* Whether this is e^(a - max a), perhaps of the largest that is no padding. */
 static bool below_largest(const Fn *k, const Op *exp) {
   const Op *d = value_def(k, exp->in[0]);
   const Op *most = d && d->code == OP_sub ? value_def(k, d->in[1]) : NULL;
-  return most && most->code == OP_rmax && most->in[0] == d->in[0];
+  if (!most || most->code != OP_rmax) return false;
+  const Op *inside = value_def(k, most->in[0]);
+  return most->in[0] == d->in[0] ||
+         (inside && inside->code == OP_where && inside->in[1] == d->in[0]);
 }
 
 static LLVMValueRef unary(Emit *e, const Op *op, Elem elem, LLVMValueRef x) {

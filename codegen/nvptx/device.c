@@ -74,6 +74,7 @@ const DeviceCode nvptx_code = {
     .constant_space = GLOBAL_SPACE,
     .begin_phase = nvptx_begin_phase,
     .exp = nvptx_exp,
+    .exp_negative = nvptx_exp_negative,
     .reciprocal = nvptx_reciprocal,
     .rsqrt = nvptx_rsqrt,
     .tanh_rounded = nvptx_tanh_rounded,

@@ -5,7 +5,8 @@
 #include "codegen/emit.h"
 
 LLVMValueRef nvptx_exp(Emit *e, LLVMValueRef x);
-LLVMValueRef nvptx_reciprocal(Emit *e, LLVMValueRef x); /* 0 above 2^126 */
+LLVMValueRef nvptx_exp_negative(Emit *e, LLVMValueRef x); /* relative error 2e-7 + |x| 6e-8 */
+LLVMValueRef nvptx_reciprocal(Emit *e, LLVMValueRef x);   /* 0 above 2^126 */
 LLVMValueRef nvptx_rsqrt(Emit *e, LLVMValueRef x);
 /* To 2^-14 of itself, or to 2^-11 for bf16: for values that are rounded (codegen/rounded.c). */
 LLVMValueRef nvptx_tanh_rounded(Emit *e, LLVMValueRef x, Rounding to);
