@@ -161,13 +161,27 @@ static bool find_exits(FuseBlocks *blocks) {
 
 /* ---- inputs of the region ---- */
 
+static bool is_source(const FuseBlocks *blocks, ValueId value) {
+  const Op *op = value_def(blocks->f, value);
+  return op && op_family(op->code) == FAMILY_SOURCE && op->nin == 0;
+}
+
+/* Constants, positions, and whether a position is below a constant: padding, which kernels of the
+   region then know without reading it. */
+static bool is_position(const FuseBlocks *blocks, ValueId value) {
+  const Op *op = value_def(blocks->f, value);
+  bool below = op && op->code == OP_lt && type(blocks, value)->rank == 1;
+  return is_source(blocks, value) ||
+         (below && is_source(blocks, op->in[0]) && is_source(blocks, op->in[1]));
+}
+
 /* Records value v as read inside. False: v depends on the index of its row, so that a block would
    see other numbers. */
 static bool find_input(FuseBlocks *blocks, ValueId value, bool *seen) {
   const Op *op = value_def(blocks->f, value);
   if (seen[value] || blocks->depends[value]) return true;
   seen[value] = true;
-  bool again = op && op_family(op->code) == FAMILY_SOURCE && op->nin == 0;
+  bool again = is_position(blocks, value);
   if (has_rows(blocks, value)) again = op && op_flags(op->code) & POINT && op->nout == 1;
   if (!again) {
     if (has_rows(blocks, value)) vec_push(blocks->m->arena, blocks->stacked, value);
