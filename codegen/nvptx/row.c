@@ -6,8 +6,9 @@
                reductions to the last, so that memory is read once: the generator writes the levels
                one after the other over the same points, and the expression generator remembers
                the values that it evaluated at them
-     turns     long rows are walked once per level; a few rows that are summed once are cut like
-               those of family column (`columns`, `along`)
+     online, kept   long rows of a softmax are walked once for all levels (row_online.c)
+     turns     other long rows are walked once per level; a few rows that are summed once are cut
+               like those of family column (`columns`, `along`)
      rows      rows are contiguous in memory; each thread has a vector of them to itself
 
    Bits of results that are bytes along the row are combined by exchanges between the threads of a
@@ -18,8 +19,8 @@
    group's first thread. A scan is computed by a warp, 32 elements at a time, into memory (shared,
    or the workspace), where later levels read it. */
 #include "families.h"
-#include "row_kernel.h"
 #include "phase.h"
+#include "row_kernel.h"
 #include "space.h"
 #include "ir/apart.h"
 #include "ir/kernel/gpu_plan.h"
@@ -65,8 +66,7 @@ static LLVMValueRef vector_number(RowKernel *kernel, LLVMValueRef first, int64_t
   return which ? LLVMBuildNSWAdd(kernel->e->builder, first, by, "") : first;
 }
 
-/* The thread's vector of number `which` after vector `first` of the row. */
-static Point nth_point(RowKernel *kernel, LLVMValueRef first, int64_t which, int64_t done) {
+Point row_nth_point(RowKernel *kernel, LLVMValueRef first, int64_t which, int64_t done) {
   LLVMValueRef flat = vector_number(kernel, first, which);
   return point_at(kernel, flat, done + (which + 1) * kernel->group <= kernel->length);
 }
@@ -151,7 +151,7 @@ static void store_full(RowKernel *kernel, LLVMValueRef first, int64_t n) {
 
 static void some_points(RowKernel *kernel, LLVMValueRef first, int64_t n, int64_t done) {
   expr_forget(kernel->e);
-  for (int64_t u = 0; u < n; u++) kernel->point[u] = nth_point(kernel, first, u, done);
+  for (int64_t u = 0; u < n; u++) kernel->point[u] = row_nth_point(kernel, first, u, done);
   take(kernel, n);
   store_full(kernel, first, n);
   expr_forget(kernel->e);
@@ -202,6 +202,13 @@ static int64_t exchange_at(const RowKernel *kernel) {
   return (int64_t)before * GROUP_EXCHANGE;
 }
 
+void row_join(RowKernel *kernel, int n, GroupSum *sum) {
+  Emit *e = kernel->e;
+  group_join(e, kernel->group, exchange_at(kernel), n, sum);
+  for (int i = 0; i < n; i++)
+    expr_bind(e, sum[i].op->out, accumulator_result(e, sum[i].op, sum[i].state));
+}
+
 static void level(RowKernel *kernel) {
   Emit *e = kernel->e;
   GroupSum *sum = ARENA_ARRAY(e->arena, GroupSum, kernel->r.n + 1);
@@ -213,10 +220,7 @@ static void level(RowKernel *kernel) {
     take(kernel, kernel->vectors);
     store_full(kernel, kernel->thread, kernel->vectors);
   }
-  int n = collect_states(kernel, sum);
-  group_join(e, kernel->group, exchange_at(kernel), n, sum);
-  for (int i = 0; i < n; i++)
-    expr_bind(e, sum[i].op->out, accumulator_result(e, sum[i].op, sum[i].state));
+  row_join(kernel, collect_states(kernel, sum), sum);
 }
 
 /* ---- scans: one warp per row ---- */
@@ -281,7 +285,7 @@ static void scan(RowKernel *kernel, int which) {
 
 static void hold_points(RowKernel *kernel) {
   for (int64_t u = 0; u < kernel->vectors; u++)
-    kernel->point[u] = nth_point(kernel, kernel->thread, u, 0);
+    kernel->point[u] = row_nth_point(kernel, kernel->thread, u, 0);
 }
 
 static bool is_of_rows(const RowKernel *kernel, ValueId v) {
@@ -323,7 +327,8 @@ static void one_row(RowKernel *kernel) {
   kernel->row = space_point(e, &kernel->kept, kernel->side ? e->lanes : 1, kernel->number, NULL);
   kernel->row.guard = kernel->valid;
   if (kernel->held) hold_points(kernel);
-  for (kernel->pass = 0; kernel->pass < kernel->passes; kernel->pass++) {
+  if (kernel->online) row_online_emit(kernel);
+  for (kernel->pass = 0; !kernel->online && kernel->pass < kernel->passes; kernel->pass++) {
     if (kernel->pass == kernel->passes - 1) pack_apart(kernel);
     if (walks(kernel)) level(kernel);
     for (int i = 0; i < kernel->r.n; i++)
@@ -399,6 +404,13 @@ static void read_tile(RowKernel *kernel) {
   kernel->group = tile[ROW_GROUP], kernel->vectors = tile[ROW_VECTORS];
   kernel->turns = kernel->r.ncolumns ? tile[ROW_TURNS] : 1;
   kernel->length = space_vectors(e, &kernel->over, kernel->lanes_over);
+  kernel->keeps = !strcmp(variant, "kept");
+  if (kernel->keeps || !strcmp(variant, "online")) {
+    OnlineRows *online = ARENA_NEW(e->arena, OnlineRows);
+    if (!rows_online(e->arena, e->k, &kernel->r, online))
+      bug("kernel %s: its rows have no walk for all levels", e->k->name);
+    kernel->online = online;
+  }
   if (kernel->vectors > GPU_HELD_MOST) bug("kernel %s: a thread has too many vectors", e->k->name);
 }
 

@@ -3,6 +3,7 @@
 #include "family.h"
 #include "gpu_lines.h"
 #include "row_kept.h"
+#include "online_rows.h"
 
 static int count_tile(Arena *a, const Fn *k) {
   Reductions r = reductions_of(k);
@@ -63,6 +64,18 @@ static void plan_scan(GpuCut *cut, const GpuRows *gpu_rows, int64_t rows) {
   else cut->p.shared[0] = cut->threads[0] / GPU_WARP * bytes;
 }
 
+/* The walk for all levels: a CTA per row, whose operands it may keep. */
+static void plan_online(GpuCut *cut, const GpuRows *gpu_rows, int64_t length) {
+  OnlineRows online;
+  bool fits = rows_online(cut->m->arena, cut->k, &gpu_rows->r, &online);
+  if (!gpu_need(cut, fits, "its rows have no walk for all levels") ||
+      !gpu_need(cut, cut->tile[ROW_GROUP] == cut->threads[0], "a CTA has one row"))
+    return;
+  if (gpu_is_variant(cut, "kept"))
+    cut->p.shared[0] += round_up(rows_online_bytes(cut->k, &online, length), 16);
+  gpu_need(cut, cut->p.shared[0] <= cut->m->target.shared, "its row has no shared memory");
+}
+
 /* Rows in turn, and lines of sums of columns that the second phase adds up. */
 static void plan_columns(GpuCut *cut, const GpuRows *gpu_rows, int64_t rows) {
   bool held = gpu_is_variant(cut, "held");
@@ -113,6 +126,8 @@ static void plan_row(GpuCut *cut, const GpuRows *gpu_rows) {
   if (gpu_rows->r.scans) plan_scan(cut, gpu_rows, rows);
   else cut->p.shared[0] = group > GPU_WARP ? gpu_rows->r.n * (int64_t)GROUP_EXCHANGE : 0;
   if (gpu_rows->r.ncolumns && !cut->p.fault) plan_columns(cut, gpu_rows, rows);
+  if (gpu_is_variant(cut, "online") || gpu_is_variant(cut, "kept"))
+    plan_online(cut, gpu_rows, length * lanes);
 }
 
 static void plan_rows(GpuCut *cut) {
@@ -133,6 +148,6 @@ const FamilyShape row_family = {
     .unroll = 1,
     .variants = {"row", "rows", "scalar"},
     .plan = plan,
-    .gpu_variants = " held turns rows columns along ",
+    .gpu_variants = " held online kept turns rows columns along ",
     .gpu_plan = plan_rows,
 };

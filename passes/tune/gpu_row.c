@@ -2,15 +2,23 @@
 
    A row is held in registers if it fits: its size follows from the values that one level of
    reductions leaves for the next ones. The group of threads that shares a row is the smallest
-   power of two with room for it, so that a warp does short rows without any barrier. Longer rows
-   are read again for every level: they are in the cache then. */
+   power of two with room for it, so that a warp does short rows without any barrier.
+
+   Longer rows of a softmax are walked once for their largest element and their sum (ir/kernel/
+   online_rows.h), and stay in shared memory for their results if it has room: memory is then read
+   once. Two CTAs on a multiprocessor write one row while they read the next one; a row that leaves
+   no room for a second one has the threads of both. Other rows are read again for every level: they
+   are in the cache then. */
 #include "gpu.h"
 #include "ir/kernel/gpu_lines.h"
+#include "ir/kernel/online_rows.h"
 #include "ir/support/num.h"
 
 enum { THREADS = 128, LOOSE = 48, TIGHT = 64, POINTS = 32, TURN = 4 };
 enum { LONG = 1 << 14, FEW = 256 }; /* elements of a row, rows */
 enum { WHOLE = 1024 };              /* threads of the largest CTA, with 64 registers each */
+enum { NOW = 16 };                  /* elements of operands that a thread reads at once, */
+enum { ROOM = 40 };                 /* registers for these and for sums, of 64 */
 enum { WALKED = 24 };               /* of them for values read and summed of a row */
 enum { SUMMED = 160, OTHERS = 52 }; /* registers for the row and sums of columns; all others */
 
@@ -82,6 +90,36 @@ static int64_t turn_of(const Fn *k, const GpuRows *rows, int64_t group, int lane
   return n < 1 ? 1 : min_i64(n, TURN);
 }
 
+/* Numbers that a thread has of a walk for all levels, per lane: its sums, its operands and what is
+   made of them. */
+static int64_t online_values(const Fn *k, const GpuRows *rows, const OnlineRows *online,
+                             int64_t operands) {
+  int64_t sums = online->nsums;
+  for (int i = 0; i < rows->r.n; i++)
+    if (!rows_online_has(online, i)) sums += 1 + (k->ops.at[rows->r.op[i]].code == OP_argmax);
+  return sums + ceil_div(3 * operands, 2);
+}
+
+/* A walk for all levels; false: the kernel has none. */
+static bool cut_online(Module *m, Fn *k, const GpuRows *rows, int lanes) {
+  OnlineRows online;
+  if (!rows_online(m->arena, k, &rows->r, &online)) return false;
+  int64_t operands = 0, length = nest_count(&rows->over), threads = WHOLE / 2;
+  for (uint32_t i = 0; i < k->args.n; i++)
+    operands += reduction_along(k, &rows->r, k->args.at[i]) != 0;
+  int64_t row = rows_online_bytes(k, &online, length);
+  int64_t bytes = round_up(rows->r.n * (int64_t)GROUP_EXCHANGE + row, 16);
+  bool kept = row && bytes <= m->target.shared;
+  int64_t turn = NOW / (lanes * (operands ? operands : 1));
+  turn = turn < 1 ? 1 : min_i64(turn, TURN);
+  if (kept && gpu_resident(m, bytes, threads, 64) < 2 &&
+      lanes * online_values(k, rows, &online, turn * operands) <= ROOM)
+    threads = WHOLE;
+  int64_t tile[ROW_TILES] = {lanes, threads, turn};
+  gpu_set(m, k, kept ? "kept" : "online", ROW_TILES, tile, 1, &threads);
+  return true;
+}
+
 static void cut_along(Module *m, Fn *k, const GpuRows *rows) {
   int lanes = gpu_lanes(m, k, &rows->over, rows->nroots, rows->root);
   int64_t length = nest_count(&rows->over) / lanes, held = held_values(m, k, rows), group = 1;
@@ -89,6 +127,7 @@ static void cut_along(Module *m, Fn *k, const GpuRows *rows) {
   while (group < 512 && ceil_div(length, group) * lanes * held > LOOSE) group *= 2;
   int64_t each = ceil_div(length, group) * lanes;
   bool fits = each * held <= TIGHT && each <= POINTS;
+  if (!fits && cut_online(m, k, rows, lanes)) return;
   if (!fits) group = group_of(k, rows, length, lanes);
   int64_t turn = fits ? ceil_div(length, group) : turn_of(k, rows, group, lanes);
   int64_t tile[ROW_TILES] = {lanes, group, turn};

@@ -349,6 +349,40 @@ static void long_rows(Harness *h, int i) {
   else harness_add(h, "  %%5 = div %%0, %%4 : %s\n  return %%5, %%3\n}\n", f);
 }
 
+/* The loss and its gradient of long rows, as `grad`, `pad` and `fuse` write them: without padding,
+   with padding by position, or where an operand says so. Labels may be in it, or outside. */
+static void entropies(Harness *h, int i) {
+  int n = (int[]){16392, 50304, 20004, 33000, 65544}[i % 5];
+  const char *elem = i % 2 ? "bf16" : "f32", *c = (const char *[]){"%6", "%2", NULL}[i % 3];
+  const char *dims = arena_printf(h->arena, "[A:2, V:%d]", n), *x = c ? "%9" : "%3";
+  harness_add(h, "kernel @entropy%d(%%0 : %s%s, %%1 : i32[A:2], %%2 : bool[V:%d]) ", i, elem, dims,
+              n);
+  harness_add(h, "{family = \"row\"} {\n  %%3 = cast %%0 : f32%s\n  %%4 = iota[V] : i32[V:%d]\n",
+              dims, n);
+  harness_add(h, "  %%5 = const {value = %d} : i32[]\n  %%6 = lt %%4, %%5 : bool[V:%d]\n", n - 37,
+              n);
+  harness_add(h, "  %%7 = const {value = -inf} : f32[]\n  %%8 = const {value = 0} : f32[]\n");
+  harness_add(h, "  %%9 = where %s, %%3, %%7 : f32%s\n", c ? c : "%6", dims);
+  harness_add(h, "  %%10 = rmax[V] %s : f32[A:2]\n  %%11 = sub %%3, %%10 : f32%s\n", x, dims);
+  harness_add(h, "  %%12 = exp %%11 : f32%s\n  %%13 = where %s, %%12, %%8 : f32%s\n", dims,
+              c ? c : "%6", dims);
+  harness_add(h, "  %%14 = sum[V] %s : f32[A:2]\n  %%15 = const {value = 6001} : i32[]\n",
+              c ? "%13" : "%12");
+  harness_add(h, "  %%16 = mul %%1, %%15 : i32[A:2]\n  %%17 = expand[V] %%16 : i32%s\n", dims);
+  harness_add(h, "  %%18 = eq %%17, %%4 : bool%s\n  %%19 = const {value = -0.001} : f32[]\n", dims);
+  harness_add(h, "  %%20 = where %%18, %%19, %%8 : f32%s\n  %%21 = div %%12, %%14 : f32%s\n", dims,
+              dims);
+  harness_add(h, "  %%34 = const {value = 10000} : f32[]\n  %%22 = add %%20, %%21 : f32%s\n", dims);
+  harness_add(h, "  %%33 = mul %%22, %%34 : f32%s\n  %%23 = where %%6, %%33, %%8 : f32%s\n", dims,
+              dims);
+  harness_add(h, "  %%24 = cast %%23 : %s%s\n  %%25 = where %%18, %%3, %%8 : f32%s\n", elem, dims,
+              dims);
+  harness_add(h, "  %%26 = sum[V] %%25 : f32[A:2]\n  %%27 = log %%14 : f32[A:2]\n");
+  harness_add(h, "  %%28 = add %%10, %%27 : f32[A:2]\n  %%29 = sub %%28, %%26 : f32[A:2]\n");
+  harness_add(h, "  %%30 = where %%2, %%3, %%8 : f32%s\n  %%31 = rmin[V] %%30 : f32[A:2]\n", dims);
+  harness_add(h, "  %%32 = argmax[V] %%0 : i32[A:2]\n  return %%24, %%29, %%31, %%32\n}\n");
+}
+
 /* 16-bit rows and columns together with f32: vectors of eight on a GPU. */
 static void halves(Harness *h, int i) {
   const char *elem = i % 2 ? "f16" : "bf16";
@@ -429,6 +463,16 @@ static void test_row(void **state) {
   run_shapes(*state, sums_of_a_line, 40, 2000, 1e-4);
 }
 
+static void test_entropies(void **state) {
+  for (int in_place = 0; in_place < 2; in_place++) {
+    Harness *h = harness_new(*state);
+    for (int i = 0; i < 10 && in_place; i++) vec_push(h->arena, h->inplace, 0);
+    for (int i = 0; i < 10; i++) entropies(h, i);
+    assert_int_equal(harness_run(h, 1e-4), 0);
+    harness_free(h);
+  }
+}
+
 static void test_streamed(void **state) {
   if (!strncmp(*state, "sm_", 3)) skip();
   for (int shift = 0; shift < 4; shift += 3) {
@@ -482,8 +526,8 @@ static void test_scatter_onto(void **state) {
   scatter_onto(*state, true);
 }
 
-/* Many rows, which GPUs sort: one index, all different ones, a frequent one, some outside, in blocks
-   of columns and alone; sums that start from an operand. */
+/* Many rows, which GPUs sort: one index, all different ones, a frequent one, some outside, in
+   blocks of columns and alone; sums that start from an operand. */
 static void many_rows(Harness *h, int i) {
   static const int rows[] = {512, 640, 1000, 4100, 577}, columns[] = {1, 8, 5, 3, 300};
   static const int table[] = {1, 20, 300, 5000, 70};
@@ -545,9 +589,9 @@ int main(int argc, char **argv) {
   if (harness_tested(target)) return HARNESS_SKIPPED;
 #define TEST(f) cmocka_unit_test_prestate(f, (void *)target)
   const struct CMUnitTest tests[] = {
-      TEST(test_row),          TEST(test_column),    TEST(test_scatter),
-      TEST(test_scatter_onto), TEST(test_many_rows), TEST(test_inplace),
-      TEST(test_streamed),     TEST(test_both),      TEST(test_far_softmax)};
+      TEST(test_row),       TEST(test_column),     TEST(test_scatter), TEST(test_scatter_onto),
+      TEST(test_many_rows), TEST(test_entropies),  TEST(test_inplace), TEST(test_streamed),
+      TEST(test_both),      TEST(test_far_softmax)};
   if (argc > 2) cmocka_set_test_filter(argv[2]);
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* Is a wrong kernel noticed? Seven kernels as the compiler emits them for sm_80; each barrier,
+/* Is a wrong kernel noticed? Nine kernels as the compiler emits them for sm_80; each barrier,
  * wait, guard, comparison, selection and address term of their PTX is dropped or altered, one at a
  * time; the machine must report, or the result differ from the interpreter's.
  *
