@@ -1,14 +1,14 @@
 """The peer of the bundle's steps: GPT-2 in PyTorch on a GPU: bf16 autocast, blocks compiled, SDPA, fused AdamW, random
-tokens.
+pieces of a file of tokens (u16), the same as for ours.
 
-    python3 torch_steps.py LAYERS EMBED HEADS BATCH SEQ VOCAB [cpu]
+    python3 torch_steps.py LAYERS EMBED HEADS BATCH SEQ VOCAB TOKENS [cpu]
 
 The first line on stdout is {"ready": true, ..}, after three steps that do not count; then each line of standard input
 is a number of steps, and each answer one line of JSON: seconds of each. Blocks are compiled one by one (they share
 their code), so compiling takes half a minute and not several. Must not: fall back to anything slower without saying so
 (`compiled`).
 """
-import json, sys, time
+import array, json, sys, time
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -18,6 +18,7 @@ L, E, H, B, S, V = map(int, sys.argv[1:7])
 D = 'cpu' if 'cpu' in sys.argv else 'cuda'
 if D == 'cuda' and not torch.cuda.is_available(): sys.exit('this PyTorch sees no GPU')
 torch.manual_seed(0)
+DATA = torch.tensor(array.array('H', open(sys.argv[7], 'rb').read()).tolist(), device=D)
 torch.set_float32_matmul_precision('high')
 
 
@@ -59,7 +60,8 @@ def main():
     adam = torch.optim.AdamW(model.parameters(), lr=6e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
 
     def step():
-        t = torch.randint(0, V, (B, S + 1), device=D)
+        at = torch.randint(0, len(DATA) - S, (B, 1), device=D)
+        t = DATA[at + torch.arange(S + 1, device=D)]
         wait()
         start = time.perf_counter()
         with torch.autocast(D, torch.bfloat16): loss = model(t[:, :-1], t[:, 1:])

@@ -1,7 +1,8 @@
 /* Whole training steps of GPT-2 in bf16: milliseconds, tokens/s, MFU, in turn with another program.
    Lists of the bundle, steps.list and offload.list: name, layers, width, heads, batch, length,
    vocabulary, and who else. Without that it is PyTorch, where python3 has it and sees the GPU; a
-   name is another executable of the bundle, of the same model: the one without `offload`. The FLOP
+   name is another executable of the bundle, of the same model: the one without `offload`. All read
+   steps/tokens.VOCABULARY, random tokens of which all are equally frequent. The FLOP
    of a step are those of the usual count, 6 per parameter and token and 12 per layer, width,
    position and token: the same for both. MFU is of the data sheet's peak (peaks.def); the table
    also has the share of mma.sync as measured in this run.
@@ -82,13 +83,18 @@ static void read_times(const char *folder, Times *t) {
   if (f) fclose(f);
 }
 
-static bool run_ours(Bundle *b, const char *name, int steps, int round, double until, Times *t,
-                     char *why, int size) {
-  char number[32], *exe = bundle_path(b, "steps/%s", name), *text = bundle_path(b, "text.txt");
+static char *tokens_of(const Bundle *b, const Model *m) {
+  return bundle_path(b, "steps/tokens.%.0f", m->vocabulary);
+}
+
+/* The model's executable of that name. */
+static bool run_ours(Bundle *b, const Model *m, const char *name, int steps, int round,
+                     double until, Times *t, char *why, int size) {
+  char number[32], *exe = bundle_path(b, "steps/%s", name), *tokens = tokens_of(b, m);
   char *out = out_path(b, "steps/%s.%d", name, round), *log = out_path(b, "steps/%s.log", name);
-  char *words[] = {exe,        "train", "--data",       text, "--format", "bytes",
-                   "--steps",  number,  "--valid",      "0%", "--out",    out,
-                   "--device", "gpu",   "--save-every", "0",  NULL};
+  char *words[] = {exe,        "train", "--data",       tokens, "--format", "u16",
+                   "--steps",  number,  "--valid",      "0%",   "--out",    out,
+                   "--device", "gpu",   "--save-every", "0",    NULL};
   Child c;
   snprintf(number, sizeof number, "%d", steps + FIRST);
   int before = t->n;
@@ -113,6 +119,7 @@ static bool start_peer(Bundle *b, const Model *m, Child *c, double until, char *
                    w[4],
                    w[5],
                    w[6],
+                   tokens_of(b, m),
                    b->quick ? "cpu" : NULL,
                    NULL};
   *why = 0;
@@ -141,7 +148,7 @@ static bool run_peer(Child *c, int steps, double until, Times *t) {
 /* The peer of a model: a process of PyTorch, or runs of an executable. */
 static bool start_other(Bundle *b, const Model *m, Child *c, double until, char *why, int size) {
   Times warm = {.n = 0};
-  if (m->other) return run_ours(b, m->other, 2, 0, until, &warm, why, size);
+  if (m->other) return run_ours(b, m, m->other, 2, 0, until, &warm, why, size);
   double now = rt_now();
   return start_peer(b, m, c, now + 0.6 * (until - now), why, size);
 }
@@ -149,7 +156,7 @@ static bool start_other(Bundle *b, const Model *m, Child *c, double until, char 
 static bool run_other(Bundle *b, const Model *m, Child *c, int steps, int round, double until,
                       Times *t) {
   char why[400];
-  if (m->other) return run_ours(b, m->other, steps, round, until, t, why, sizeof why);
+  if (m->other) return run_ours(b, m, m->other, steps, round, until, t, why, sizeof why);
   return run_peer(c, steps, until, t);
 }
 
@@ -187,19 +194,19 @@ static Outcome one_model(Bundle *b, const Model *m, const CudaDevice *gpu, doubl
   Child peer = {0, -1, -1};
   char why[400] = "", lacks[400];
   /* The driver assembles PTX in the first run, and keeps what it made. */
-  bool good = run_ours(b, m->name, 2, 0, until, &warm, why, sizeof why);
+  bool good = run_ours(b, m, m->name, 2, 0, until, &warm, why, sizeof why);
   const char *who = m->other ? m->other : "PyTorch";
   if (!good) say(b, "%-14s shardc not measured: %s\n", m->name, why);
   if (!good) put_row(b, "{\"name\": \"%s shardc\", \"why\": %s}", m->name, quoted(why));
   bool pair = good && start_other(b, m, &peer, until, lacks, sizeof lacks);
   int steps = steps_for(b, &warm);
   for (int i = 1; good && i <= (b->quick ? 1 : ROUNDS) && rt_now() < until; i++) {
-    good = run_ours(b, m->name, steps, i, until, &ours, why, sizeof why);
+    good = run_ours(b, m, m->name, steps, i, until, &ours, why, sizeof why);
     if (pair) pair = run_other(b, m, &peer, steps, i, until, &theirs);
   }
   child_stop(&peer);
   if (!ours.n && warm.n)
-    good = run_ours(b, m->name, steps, ROUNDS + 1, until, &ours, why, sizeof why); /* alone */
+    good = run_ours(b, m, m->name, steps, ROUNDS + 1, until, &ours, why, sizeof why); /* alone */
   if (ours.n) show(b, m, "shardc", &ours, gpu);
   if (theirs.n) show(b, m, who, &theirs, gpu);
   else if (warm.n) say(b, "%-14s %-14s not measured: %s\n", m->name, who, lacks);

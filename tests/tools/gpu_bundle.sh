@@ -10,8 +10,11 @@ cd "$dir"
 "$root/tools/gpu-bundle" --quick --no-build --build "$build" made
 mkdir 'else where' && mv made 'else where/bundle'
 bundle="$dir/else where/bundle"
-cp "$build/lib/shardc/emulate/libcuda.so.1" 'else where'
-bare() { env -i PATH=/nowhere SHARDC_LIBCUDA="$dir/else where/libcuda.so.1" "$@"; }
+cp "$build"/lib/shardc/emulate/lib*.so.* 'else where'
+bare() {
+  env -i PATH=/nowhere SHARDC_LIBCUDA="$dir/else where/libcuda.so.1" \
+    SHARDC_LIBNCCL="$dir/else where/libnccl.so.2" "$@"
+}
 check() { "$@" || { echo "failed: $*"; exit 1; }; }
 ends() { # status, words that must come | command
   want=$1 words=$2 got=0
@@ -39,6 +42,7 @@ newest=$(cat "$bundle/run" "$bundle"/models/* "$bundle"/steps/* | LC_ALL=C grep 
 echo "the newest version of the C library that it asks for is $newest"
 check test "${newest#GLIBC_2.}" -le 36
 for exe in "$bundle/run" "$bundle"/models/* "$bundle"/steps/*; do
+  [ -x "$exe" ] || continue
   check test -z "$(readelf -d "$exe" | grep -e RPATH -e RUNPATH)"
 done
 check test "$(du -sm "$bundle" | cut -f1)" -le 40
@@ -53,10 +57,11 @@ table = open('good/table.txt').read()
 assert 'nan' not in table and all(f'\n== {k}: ' in table and f'\n   {k}: good' in table for k in r['parts']), table
 assert all(x['name'] in table for k in ('losses', 'variants') for x in r['parts'][k]['rows']), table
 states = {k: v['state'] for k, v in r['parts'].items()}
-assert set(states.values()) <= {'good', 'skipped'} and all(states[k] == 'good' for k in ('ceilings', 'kernels', 'losses', 'variants', 'densities', 'steps', 'offload')), states
+assert set(states.values()) <= {'good', 'skipped'} and all(states[k] == 'good' for k in ('ceilings', 'kernels', 'losses', 'nccl', 'variants', 'densities', 'steps', 'offload')), states
 rows = {k: {x['name']: x for x in v['rows']} for k, v in r['parts'].items()}
 assert rows['kernels']['all']['good'] > 100 and rows['kernels']['all']['bad'] == 0
 assert all(x['worst'] < x['allowed'] for x in rows['losses'].values()) and sorted(rows['losses']) == ['hosted', 'sparse_gpt', 'tiny_bert', 'tiny_llama']
+assert rows['nccl']['nccl_turns']['worst'] <= rows['nccl']['nccl_turns']['allowed']
 assert len(rows['variants']) == 6 and all(x['too_large'] == x['refused'] == x['wrong'] == 0 and x['us'] > 0 for x in rows['variants'].values())
 listed = ['listed' in x['key'] for x in rows['densities'].values() if 'attention' in x['family']]
 assert sum(listed) >= 2 and len(listed) == sum(listed) + 2, rows['densities']
@@ -65,6 +70,9 @@ for x in 'small_hosted', 'small_late':
     assert rows['offload'][x + ' shardc']['ms'] > 0 and rows['offload'][x + ' ratio']['ratio'] > 0
 assert rows['ceilings']['copy']['bytes_per_second'] > 0 and rows['ceilings']['bf16 mma.sync']['flops'] > 0
 END
+# A machine without NCCL is no failure.
+ends 0 'nccl: skipped' bare SHARDC_LIBNCCL=/nowhere/libnccl.so.2 "$bundle/run" --quick --only nccl --out small
+check grep -q 'nccl_turns *not tried by NCCL: .*R1009' small/table.txt
 # Too little memory is reported and is no failure; the results include the output of nvidia-smi; a slice of a GPU has a
 # share of its peak.
 ends 0 'steps: skipped' bare SHARDC_EMULATE_MEMORY=1000000 "$bundle/run" --quick --only steps --out small
