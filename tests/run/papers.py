@@ -3,7 +3,7 @@
 Each row is a point of a figure: the paper's number, and ours by the forecast of one plan of examples/papers/. Seconds
 depend on nothing but these files and arch.def. The test fails if fewer rows than WITHIN are within 15 %, or if an
 ordering of ORDERS is lost; it prints every row with its deviation. Rates are those of the papers' own formula of
-operations. Rows of docs/gpu.md, measured on one H100, are within 12 % but for those of MISSES, which say why.
+operations. Rows of docs/gpu.md, measured on one H100, are within 12 % but for those of MISSES, which say why, and OLDER.
 """
 import json, os, subprocess, sys
 from concurrent.futures import ThreadPoolExecutor
@@ -157,6 +157,10 @@ add_step('1.5B, states on the host', 1350, 'offload', batch=32)
 add_step('1.5B, states on the host, late', 1016, 'offload', batch=32, late=True)
 add_step('1.5B, gradients as well', 2340, 'offload_grads', 'sm_90', 32)
 for density in (50, 0.99, 1.01), (25, 1.04, 1.06), (10, 1.22, 1.26), (5, 1.59, 1.59): add_density(*density)
+# Programs for sm_90a have changed since: tiles of any width, weights in 16 bits, sums in their producers. Forecasts of
+# these rows are of the new programs, so that they may be up to CHANGED below the measured time.
+CHANGED, OLDER = 0.3, {f'{row}, sm_90a' for row in ('124M', '1.5B', '1.5B, 8 micro-batches',
+                                                    '1.5B, states on the host, late')}
 MISSES = {'1.5B, states on the host, sm_90a': 'the measured program ended each step after all its copies',
           'attention, 5 % listed': 'few blocks of queries, of unequal lists, are left for each multiprocessor'}
 
@@ -248,7 +252,8 @@ def main():
         if not row.paper: continue
         off = ours / row.paper - 1
         if row.figure == 'H100':
-            check((abs(off) > STEPS) == (row.point in MISSES), f'{row.point}: {ours:.4g}, measured {row.paper:.4g}')
+            good = -CHANGED < off < STEPS if row.point in OLDER else (abs(off) > STEPS) == (row.point in MISSES)
+            check(good, f'{row.point}: {ours:.4g}, measured {row.paper:.4g}')
         else: within += abs(off) <= LIMIT
         print(f'{row.figure:20} {row.point:28} paper {row.paper:6.4g}  forecast {ours:6.4g}  {100 * off:+4.0f} %'
               + (f': {MISSES[row.point]}' if row.point in MISSES else ''))
