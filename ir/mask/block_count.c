@@ -6,14 +6,8 @@
 #include "blocks.h"
 #include "ir/support/num.h"
 #include "mask_range.h"
+#include "mask_shift.h"
 #include <string.h>
-
-typedef enum Shifting { /* a value, where query and key both move on by one */
-                        SHIFT_UNKNOWN,
-                        SHIFT_NOT,   /* it stays */
-                        SHIFT_ALONG, /* it is one more */
-                        SHIFT_OTHERWISE
-} Shifting;
 
 typedef struct DistanceCount { /* of a rectangle, by the distance of its first query and key */
   ValueId v;
@@ -25,7 +19,7 @@ enum { DISTANCES = 64 };
 
 typedef struct Count {
   MaskQuestion ask;
-  Shifting *shifting; /* by value */
+  MaskShifts shifts;
   DistanceCount at[DISTANCES];
   uint32_t n;
   int64_t blind; /* queries of the row of blocks at hand */
@@ -65,61 +59,10 @@ static double counted(Count *count, int64_t q0, int64_t q1, int64_t k0, int64_t 
 
 /* ---- by distance ---- */
 
-static Shifting shift_of(Count *count, ValueId v);
-
-static Shifting of_two(OpCode c, Shifting a, Shifting b) {
-  bool stay = a == SHIFT_NOT && b == SHIFT_NOT, same = a == b && a != SHIFT_OTHERWISE;
-  switch (c) {
-  case OP_sub: return same ? SHIFT_NOT : b == SHIFT_NOT ? a : SHIFT_OTHERWISE;
-  case OP_add: return stay ? SHIFT_NOT : a == SHIFT_NOT ? b : b == SHIFT_NOT ? a : SHIFT_OTHERWISE;
-  case OP_min:
-  case OP_max: return same ? a : SHIFT_OTHERWISE;
-  case OP_lt:
-  case OP_le:
-  case OP_eq: return same ? SHIFT_NOT : SHIFT_OTHERWISE;
-  default: return stay ? SHIFT_NOT : SHIFT_OTHERWISE;
-  }
-}
-
-static Shifting of_op(Count *count, const Op *o) {
-  switch (o->code) {
-  case OP_const: return SHIFT_NOT;
-  case OP_iota:
-    return o->group[0].from[0] == count->query || o->group[0].from[0] == count->key ? SHIFT_ALONG
-                                                                                    : SHIFT_NOT;
-  case OP_expand:
-  case OP_copy:
-  case OP_stop:
-  case OP_cast: return shift_of(count, o->in[0]);
-  case OP_neg:
-  case OP_abs:
-  case OP_not: return shift_of(count, o->in[0]) == SHIFT_NOT ? SHIFT_NOT : SHIFT_OTHERWISE;
-  case OP_add:
-  case OP_sub:
-  case OP_mul:
-  case OP_div:
-  case OP_min:
-  case OP_max:
-  case OP_lt:
-  case OP_le:
-  case OP_eq:
-  case OP_and:
-  case OP_or: return of_two(o->code, shift_of(count, o->in[0]), shift_of(count, o->in[1]));
-  default: return SHIFT_OTHERWISE;
-  }
-}
-
-static Shifting shift_of(Count *count, ValueId v) {
-  const Op *o = value_def(count->ask.f, v);
-  if (count->shifting[v] == SHIFT_UNKNOWN)
-    count->shifting[v] = o ? of_op(count, o) : SHIFT_OTHERWISE;
-  return count->shifting[v];
-}
-
 static double admitted(Count *count, int64_t q0, int64_t q1, int64_t k0, int64_t k1) {
   mask_range(&count->ask, count->query, q0, q1), mask_range(&count->ask, count->key, k0, k1);
   ValueId v = deciding(count, count->mask);
-  if (shift_of(count, v) != SHIFT_NOT) return counted(count, q0, q1, k0, k1, v);
+  if (!mask_stays(&count->shifts, v)) return counted(count, q0, q1, k0, k1, v);
   DistanceCount one = {v, k0 - q0, q1 - q0, k1 - k0, 0};
   for (uint32_t i = 0; i < count->n && i < DISTANCES; i++) {
     const DistanceCount *known = &count->at[i];
@@ -153,7 +96,7 @@ static bool goes_on(Count *count, int64_t r) {
   return r && map->high == map->wide && count->keys % map->wide == 0 &&
          (r + 1) * map->high <= count->queries && row[0] == BLOCK_ABSENT &&
          before[n - 1] == BLOCK_ABSENT && !memcmp(row + 1, before, (size_t)n - 1) &&
-         shift_of(count, count->mask) == SHIFT_NOT;
+         mask_stays(&count->shifts, count->mask);
 }
 
 static void add_row(Count *count, int64_t r, BlockCount *out) {
@@ -180,7 +123,7 @@ BlockCount mask_count(const Fn *f, ValueId mask, Axis query, Axis key, const Blo
   Arena *arena = arena_new();
   BlockCount out = {.partial = map->partial, .full = map->full};
   Count count = {.ask = mask_question(arena, f), .mask = mask, .query = query.dim, .key = key.dim};
-  count.shifting = ARENA_ARRAY(arena, Shifting, f->values.n + 1);
+  count.shifts = mask_shifts(arena, f, query.dim, key.dim);
   count.map = map, count.queries = query.size, count.keys = key.size;
   for (int i = 0; i < heads; i++) mask_range(&count.ask, head[i].dim, head[i].at, head[i].at + 1);
   for (int64_t r = 0; r < map->rows; r++) add_row(&count, r, &out);

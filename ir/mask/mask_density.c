@@ -5,6 +5,8 @@
    of N positions costs a few N evaluations, not N * N. Cuts are at multiples of powers of two,
    whatever the length, because the borders of blocks are at such positions and would otherwise be
    evaluated score by score. Above FINEST positions a side the last rectangles count half. Where
+   a mask depends on the distance of query and key alone, it is asked once for all rectangles of a
+   size at a distance, so a causal one of N positions costs a few log N evaluations. Where
    heads differ, the share is the average of all of them; with more than HEADS, of some. Where ranks
    differ, each has a share of its own; of more than RANKS_ASKED, some are asked, the first and the
    last among them.
@@ -18,14 +20,24 @@
 #include "mask_density.h"
 #include "ir/support/num.h"
 #include "lists.h"
+#include "mask_shift.h"
 #include "rank_numbers.h"
 
-enum { FINEST = 8192, HEADS = 64 };
+enum { FINEST = 8192, HEADS = 64, DISTANCES = 64 };
+
+typedef struct DistanceShare { /* of a rectangle that is admitted in part */
+  int64_t high, wide, distance[MASK_DISTANCES];
+  int n;
+  double admitted;
+} DistanceShare;
 
 typedef struct AdmittedShare {
   MaskQuestion ask;
+  MaskShifts shifts;
   ValueId mask;
   int64_t fine;
+  DistanceShare at[DISTANCES]; /* those that were asked last */
+  uint32_t n;
 } AdmittedShare;
 
 /* A multiple of the largest power of two that [from, to) has one of inside; from is one or a
@@ -36,6 +48,38 @@ static int64_t middle(int64_t from, int64_t to) {
   return to - from > 1 ? from + step : to;
 }
 
+static double admitted(AdmittedShare *share);
+
+/* .. of one that is cut in four. */
+static double admitted_of_four(AdmittedShare *share, int64_t q0, int64_t q1, int64_t k0,
+                               int64_t k1) {
+  MaskQuestion *question = &share->ask;
+  int64_t q = middle(q0, q1), k = middle(k0, k1);
+  double sum = 0;
+  for (int i = 0; i < 4; i++) {
+    question->from[0] = i / 2 ? q : q0, question->to[0] = i / 2 ? q1 : q;
+    question->from[1] = i % 2 ? k : k0, question->to[1] = i % 2 ? k1 : k;
+    sum += admitted(share);
+  }
+  return sum;
+}
+
+static bool is_alike(const DistanceShare *a, const DistanceShare *b) {
+  return a->high == b->high && a->wide == b->wide && a->n == b->n &&
+         !memcmp(a->distance, b->distance, sizeof *a->distance * (size_t)a->n);
+}
+
+static double admitted_in_part(AdmittedShare *share, int64_t q0, int64_t q1, int64_t k0,
+                               int64_t k1) {
+  DistanceShare one = {.high = q1 - q0, .wide = k1 - k0};
+  one.n = mask_distances(&share->shifts, &share->ask, share->mask, one.distance);
+  for (uint32_t i = 0; one.n >= 0 && i < share->n && i < DISTANCES; i++)
+    if (is_alike(&share->at[i], &one)) return share->at[i].admitted;
+  one.admitted = admitted_of_four(share, q0, q1, k0, k1);
+  if (one.n >= 0) share->at[share->n++ % DISTANCES] = one;
+  return one.admitted;
+}
+
 /* Admitted scores of the rectangle: ranges 0 and 1 of the question. */
 static double admitted(AdmittedShare *share) {
   MaskQuestion *question = &share->ask;
@@ -43,16 +87,10 @@ static double admitted(AdmittedShare *share) {
           k1 = question->to[1];
   if (q0 >= q1 || k0 >= k1) return 0;
   MaskFinding finding = mask_find(question, share->mask, false);
-  double area = (double)(q1 - q0) * (double)(k1 - k0), sum = 0;
+  double area = (double)(q1 - q0) * (double)(k1 - k0);
   if (!finding.some || finding.all) return finding.some ? area : 0;
   if (q1 - q0 <= share->fine && k1 - k0 <= share->fine) return area / 2;
-  int64_t q = middle(q0, q1), k = middle(k0, k1);
-  for (int i = 0; i < 4; i++) {
-    question->from[0] = i / 2 ? q : q0, question->to[0] = i / 2 ? q1 : q;
-    question->from[1] = i % 2 ? k : k0, question->to[1] = i % 2 ? k1 : k;
-    sum += admitted(share);
-  }
-  return sum;
+  return admitted_in_part(share, q0, q1, k0, k1);
 }
 
 /* By what heads differ: what lists count, or dims alone. */
@@ -117,6 +155,7 @@ static ScoreShares shares(const Fn *f, ValueId mask, Axis query, Axis key, const
   AskedRanks asked = {.numbers = numbers, .of = lists_heads(f, mask, query.dim, key.dim)};
   asked.shape = shape_of(numbers ? NULL : lists, &asked.of);
   share.fine = 1 + max_i64(query.size, key.size) / (FINEST + 1);
+  share.shifts = mask_shifts(arena, f, query.dim, key.dim);
   int64_t ranks = numbers ? numbers->ranks : min_i64(max_i64(asked.shape.ranks, 1), RANKS_ASKED);
   ScoreShares found = {.least = 1};
   for (int64_t r = 0; r < ranks; r++) {

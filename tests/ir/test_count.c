@@ -11,6 +11,9 @@ static bool near(int64_t q, int64_t k) { return llabs(q - k) < 5; }
 static bool both(int64_t q, int64_t k) { return causal(q, k) && near(q, k); }
 static bool far(int64_t q, int64_t k) { return !near(q, k); }
 static bool own_block(int64_t q, int64_t k) { return q / 16 == k / 16; }
+static bool pieces(int64_t q, int64_t k) { /* every second one is 20 later */
+  return k + k / 16 % 2 * 20 <= q + q / 16 % 2 * 20;
+}
 static bool all(int64_t q, int64_t k) { return q >= 0 && k >= 0; }
 static bool never(int64_t q, int64_t k) { return q < 0 && k < 0; }
 
@@ -34,6 +37,15 @@ static const struct {
     {"%c = const {value = 16} : i32[]\n%d = div %q, %c : i32[S:37, T:53]\n"
      "%e = div %k, %c : i32[S:37, T:53]\n%m = eq %d, %e : bool[S:37, T:53]",
      own_block},
+    {"%c = const {value = 16} : i32[]\n%d = div %q, %c : i32[S:37, T:53]\n"
+     "%e = div %k, %c : i32[S:37, T:53]\n%f = const {value = 2} : i32[]\n"
+     "%g = div %d, %f : i32[S:37, T:53]\n%h = mul %g, %f : i32[S:37, T:53]\n"
+     "%a = sub %d, %h : i32[S:37, T:53]\n%b = const {value = 20} : i32[]\n"
+     "%n = mul %a, %b : i32[S:37, T:53]\n%o = add %q, %n : i32[S:37, T:53]\n"
+     "%s = div %e, %f : i32[S:37, T:53]\n%t = mul %s, %f : i32[S:37, T:53]\n"
+     "%u = sub %e, %t : i32[S:37, T:53]\n%r = mul %u, %b : i32[S:37, T:53]\n"
+     "%v = add %k, %r : i32[S:37, T:53]\n%m = le %v, %o : bool[S:37, T:53]",
+     pieces},
     {"%m = le %k, %l : bool[S:37, T:53]", all},
     {"%n = lt %l, %k : bool[S:37, T:53]\n%m = not %n : bool[S:37, T:53]", all},
     {"%n = lt %l, %k : bool[S:37, T:53]\n%o = le %k, %q : bool[S:37, T:53]\n"
