@@ -8,7 +8,8 @@
 #include "ir/support/num.h"
 
 static const double SLACK = 0.998, /* what rounding and sharing of buffers may save */
-    SHARED = 0.9;                  /* .. of temporaries, on several ranks */
+    SHARED = 0.9,                  /* .. of temporaries, on several ranks */
+    OF_TURNS = 0.85; /* .. of operands kept for gradients of weights: some are computed again */
 
 static double larger(double a, double b) { return a > b ? a : b; }
 
@@ -72,6 +73,7 @@ static void find_machine(PlanBounds *bounds, const Programs *programs) {
   bounds->machine.in_node = bounds->space->machine.in_node;
   if (bounds->machine.intra <= 0) /* published; one rank does not ask for it */
     bounds->machine.intra = reach->intra * reach->intra_share;
+  if (bounds->machine.latency <= 0) bounds->machine.latency = reach->hop_between;
 }
 
 /* The whole model on one rank. */
@@ -170,13 +172,15 @@ static LayerCost layer_cost(const PlanBounds *bounds, const SpacePlan *plan) {
   return cost;
 }
 
-/* Turns of other stages in which a stage waits, in turns of its own micro-batch. */
-static double bubble_of(const PlanSpace *space, const SpacePlan *plan) {
-  int stages = plan->at[FIELD_PIPE], schedule = plan->at[FIELD_PIPELINE];
-  double forward = plan->at[FIELD_RECOMPUTE] ? 0.2 : 0.25; /* of a turn, at least */
-  if (space->layer_count % stages) return 0;
-  if (schedule == 1) return stages - 1;
-  return (stages - 1) * (schedule <= 3 ? forward : 1.0 / (schedule - 2));
+/* Seconds for which a stage waits for turns of the others: through all of them forward, and back
+   again; while it waits it has gradients of weights to do, as many as the schedule lets it keep. */
+static double bubble_of(const PlanSpace *space, const SpacePlan *plan, const TurnSeconds *turn) {
+  int others = plan->at[FIELD_PIPE] - 1, schedule = plan->at[FIELD_PIPELINE];
+  if (space->layer_count % plan->at[FIELD_PIPE]) return 0;
+  if (schedule == 1) return others * turn->all;
+  if (schedule > 3) return others * turn->all / (schedule - 2);
+  bool keeps = schedule == 2 && bound_parts(space, plan) > others;
+  return others * larger(turn->forward, keeps ? turn->all - 2 * turn->later : 0);
 }
 
 /* Messages of ZeRO over its first axis. */
@@ -213,20 +217,66 @@ static double kept_by(const ScheduleTable *table) {
   return (double)sum / (double)chunks;
 }
 
-/* Micro-batches whose saved values a layer of the first stage has at once. */
-static double flying_on(const PlanBounds *bounds, const SpacePlan *plan) {
+static void kept_until(const ScheduleTable *table, int64_t stage, double out[KEPT_KINDS]) {
+  static const int turns[KEPT_KINDS][2] = {[UNTIL_BACKWARD] = {TURN_FORWARD, TURN_BACKWARD},
+                                           [UNTIL_WEIGHTS] = {TURN_FORWARD, TURN_WEIGHTS},
+                                           [BETWEEN_BOTH] = {TURN_BACKWARD, TURN_WEIGHTS}};
+  for (int i = 0; i < KEPT_KINDS; i++)
+    out[i] = (double)schedule_between(table, turns[i][0], turns[i][1], stage, stage);
+}
+
+static KeptParts kept_in(const PlanBounds *bounds, int64_t key, int64_t stages, int64_t parts,
+                         int schedule) {
   Arena *arena = bounds->space->o->c->arena;
-  int64_t stages = plan->at[FIELD_PIPE], parts = bound_parts(bounds->space, plan);
-  int schedule = plan->at[FIELD_PIPELINE];
-  if (stages == 1) return 1;
-  int64_t key = (parts * (MOST_CHUNKS + 3) + schedule) * bounds->space->ranks + stages;
-  KeptParts *slot = &bounds->flying[(uint64_t)key * 0x9e3779b97f4a7c15u >> 52];
-  if (slot->key == key) return slot->kept;
+  KeptParts kept = {.key = key};
   ScheduleTable table = schedule > 3   ? schedule_interleaved(arena, stages, parts, schedule - 2)
                         : schedule > 1 ? schedule_zero_bubble(arena, stages, parts, schedule - 1)
                                        : schedule_one_f_one_b(arena, stages, parts);
-  *slot = (KeptParts){key, kept_by(&table)};
-  return slot->kept;
+  kept.kept = kept_by(&table);
+  if (table.wait) kept_until(&table, 0, kept.first), kept_until(&table, stages - 1, kept.last);
+  return kept;
+}
+
+/* The micro-batches that a pipeline keeps. */
+static const KeptParts *kept_parts(const PlanBounds *bounds, const SpacePlan *plan) {
+  int64_t stages = plan->at[FIELD_PIPE], parts = bound_parts(bounds->space, plan);
+  int schedule = plan->at[FIELD_PIPELINE];
+  int64_t key = (parts * (MOST_CHUNKS + 3) + schedule) * bounds->space->ranks + stages;
+  KeptParts *slot = &bounds->flying[(uint64_t)key * 0x9e3779b97f4a7c15u >> 52];
+  if (slot->key != key) *slot = kept_in(bounds, key, stages, parts, schedule);
+  return slot;
+}
+
+/* Bytes of one layer, with turns for gradients of weights. */
+static double saved_until(const SmallCost *small, double saved, const double parts[KEPT_KINDS]) {
+  const CostLayer *layer = &small->layer;
+  double rest = larger(0, saved * small->micro - layer->kept);
+  return OF_TURNS *
+         (rest * parts[UNTIL_BACKWARD] + layer->kept * parts[UNTIL_WEIGHTS] +
+          layer->passed * parts[BETWEEN_BOTH]) /
+         small->micro;
+}
+
+/* Bytes of saved values on the stage that has the most of them, for a sample of a micro-batch. */
+static double saved_of(const PlanBounds *bounds, const SpacePlan *plan, const LayerCost *layer) {
+  double layers = stage_has(bounds->space, plan);
+  if (plan->at[FIELD_PIPE] == 1) return layer->saved * layers;
+  const KeptParts *kept = kept_parts(bounds, plan);
+  const SmallCost *small = bound_small(bounds, plan, true);
+  double saved = layer->saved * layers * kept->kept;
+  if (!bound_splits_backward(plan) || !small || !small->known || !small->layer.known) return saved;
+  saved = larger(saved, layers * saved_until(small, layer->saved, kept->first));
+  if (bounds->space->layer_count % plan->at[FIELD_PIPE]) return saved;
+  return larger(saved, layers * saved_until(small, layer->saved, kept->last));
+}
+
+/* Do layers of both keep the same values for gradients of weights? */
+static bool keeps_alike(const SpacePlan *a, const SpacePlan *b) {
+  static const SpaceField same[] = {FIELD_TENSOR,    FIELD_CONTEXT,  FIELD_SEQUENCE, FIELD_MICRO,
+                                    FIELD_RECOMPUTE, FIELD_PIPELINE, FIELD_WAY};
+  bool all = bound_splits_backward(a);
+  for (size_t i = 0; i < COUNT_OF(same); i++) all &= a->at[same[i]] == b->at[same[i]];
+  return all;
 }
 
 /* The plan with those fields of another one by which saved values do not differ. */
@@ -247,9 +297,10 @@ static bool same_gradients(const SpacePlan *a, const SpacePlan *b) {
    the order of the mesh alone; the most saved values and temporaries of those that shard or send in
    another way, which for temporaries have the same stage of ZeRO. */
 static KnownBytes known_bytes(const PlanBounds *bounds, const SpacePlan *plan) {
-  KnownBytes all = {.plan = *plan};
+  KnownBytes all = {.plan = *plan, .share = 1};
   for (uint32_t i = 0; i < bounds->known.n; i++) {
     const KnownBytes *known = &bounds->known.at[i];
+    if (keeps_alike(plan, &known->plan)) all.share = larger(all.share, SHARED * known->share);
     SpacePlan one = saved_as(&known->plan, plan);
     if (memcmp(&one, plan, sizeof one) != 0) continue;
     all.saved = larger(all.saved, known->saved);
@@ -277,8 +328,13 @@ void bounds_learn(PlanBounds *bounds, const SpacePlan *plan, const Cost *cost) {
   int chunks = plan->at[FIELD_PIPELINE] > 3 ? plan->at[FIELD_PIPELINE] - 2 : 1;
   double buckets = (double)cost->need.buffers + (double)bounds->machine.memory / 64;
   double whole = WHOLE * ELEMENT * bounds->of_layers / plan->at[FIELD_TENSOR] * chunks;
-  KnownBytes known = {*plan, (double)budget_all(&cost->need) - buckets, (double)cost->need.saved,
-                      SHARED * ((double)cost->need.working - whole)};
+  LayerCost layer = layer_cost(bounds, plan);
+  double counted = saved_of(bounds, plan, &layer) * plan->at[FIELD_MICRO];
+  KnownBytes known = {.plan = *plan,
+                      .bytes = (double)budget_all(&cost->need) - buckets,
+                      .saved = (double)cost->need.saved,
+                      .share = counted > 0 ? (double)cost->need.saved / counted : 1,
+                      .working = SHARED * ((double)cost->need.working - whole)};
   vec_push(bounds->space->o->c->arena, bounds->known, known);
 }
 
@@ -292,12 +348,15 @@ static double bytes_of(const PlanBounds *bounds, const SpacePlan *plan, const La
   if (!at[FIELD_OFFLOAD]) bytes += bounds->optimizer / held / (at[FIELD_ZERO] ? shards : 1);
   if (!at[FIELD_OFFLOAD] && parts > 1)
     bytes += bounds->gradients / held / (at[FIELD_ZERO] > 1 && !at[FIELD_FULL] ? shards : 1);
-  double saved =
-      layer->saved * at[FIELD_MICRO] * stage_has(bounds->space, plan) * flying_on(bounds, plan);
+  /* Chunks add up gradients apart from those of the whole stage. */
+  if (at[FIELD_PIPELINE] > 3 && parts > 1 && !at[FIELD_OFFLOAD] &&
+      (at[FIELD_ZERO] < 2 || at[FIELD_FULL]))
+    bytes += SHARED * bounds->gradients / held;
+  double saved = saved_of(bounds, plan, layer) * at[FIELD_MICRO];
   double working = /* most of it is the head's */
       at[FIELD_PIPE] == 1 ? SHARED * layer->working * at[FIELD_MICRO] : 0;
   KnownBytes known = known_bytes(bounds, plan);
-  saved = larger(saved, known.saved), working = larger(working, known.working);
+  saved = larger(saved * known.share, known.saved), working = larger(working, known.working);
   bytes += saved + larger(working, whole_layers(bounds, plan));
   return larger(SLACK * bytes, known.bytes);
 }
@@ -355,14 +414,32 @@ static double with_messages(const PlanBounds *bounds, const SpacePlan *plan, con
                             const StepSeconds *step) {
   const int32_t *at = plan->at;
   const LayerCost *layer = &step->layer;
-  double sent = bound_sent(bounds, plan, small, step->layers, step->parts), busy = step->busy;
+  double sent = bound_sent(bounds, plan, small, step->layers, step->parts), busy = step->busy,
+         later = 0;
   if (!at[FIELD_OVERLAP] && at[FIELD_WAY] != WAY_RING) return busy + sent; /* a ring overlaps */
   if (small->micro != at[FIELD_MICRO]) {
     double others = step->parts - 1, computes = layer->first + others * small->cost.least;
     double outside = outside_of(bounds, plan, layer, layer->first_outside);
     busy = at[FIELD_MICRO] * (step->layers * computes + step->parts * outside);
   }
-  return busy - bound_hidden(plan, small, step->layers, step->parts) + sent;
+  double blocks = bound_blocking(bounds, plan, small, step->layers, step->parts),
+         rest = sent - blocks - bound_hidden(plan, small, step->layers, step->parts);
+  if (bound_splits_backward(plan) && small->layer.known)
+    later = bound_later(bounds, plan, small, step->layers, step->parts);
+  return busy + blocks + larger(0, rest) + larger(0, later);
+}
+
+/* small: NULL if none is known. */
+static double bubble_in(const PlanBounds *bounds, const SpacePlan *plan, const SmallCost *small,
+                        const StepSeconds *step) {
+  double all = plan->at[FIELD_MICRO] * step->layers * step->layer.computes;
+  TurnSeconds turn = {.forward = all * (plan->at[FIELD_RECOMPUTE] ? 0.2 : 0.25), /* at least */
+                      .all = all,
+                      .later = all};
+  if (plan->at[FIELD_PIPE] == 1) return 0;
+  if (small && small->known)
+    turn = bound_turn(bounds, plan, small, step->layers, step->layer.computes);
+  return bubble_of(bounds->space, plan, &turn);
 }
 
 Bound bound_of(const PlanBounds *bounds, const SpacePlan *plan) {
@@ -376,8 +453,9 @@ Bound bound_of(const PlanBounds *bounds, const SpacePlan *plan) {
   }
   seconds = hides ? larger(seconds, sent) : seconds + sent;
   if (own && own->known) seconds = larger(seconds, with_messages(bounds, plan, own, &step));
-  double bubble = bubble_of(bounds->space, plan) * plan->at[FIELD_MICRO];
-  seconds += step.layers * bubble * step.layer.computes;
+  const SmallCost *turns = own && own->known && own->micro == plan->at[FIELD_MICRO] ? own : split;
+  double bubble = bubble_in(bounds, plan, turns, &step);
+  seconds += bubble;
   Bound bound = {.seconds = SLACK * seconds, .bytes = bytes_of(bounds, plan, &step.layer)};
   bound.guess = bound.seconds * usual_loss(bounds, plan) + (hides ? sent / 4 : 0);
   return bound;

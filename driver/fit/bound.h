@@ -10,8 +10,9 @@
    Messages between copies of the model are counted from the parameters: those that overlap are
    hidden by kernels at most, not by other messages, since all take turns. A plan that promises much
    has small programs of its own, with its copies and its ZeRO, for all of its messages. Values
-   saved for micro-batches in flight are counted from the table of the schedule. The bounds leave
-   out padding, messages between stages, and copies from and to the host.
+   saved for micro-batches in flight are counted from the table of the schedule, turns of pipelines
+   from the bodies of the loops over layers (layer_cost.c). The bounds leave out padding, messages
+   between stages, and copies from and to the host.
 
    A compiled plan bounds the bytes of those that differ from it by the order of the mesh alone, and
    its saved values and temporaries those of plans that only shard or send in another way. */
@@ -44,6 +45,7 @@ typedef struct SmallCost { /* of small programs */
   double hidden[STEP_PARTS], least_hidden[STEP_PARTS];
   uint32_t n;
   SmallSent sent[MOST_SENT];
+  CostLayer layer; /* its axes are fields of a plan */
 } SmallCost;
 
 typedef struct SentSeconds { /* of a plan's messages */
@@ -52,15 +54,18 @@ typedef struct SentSeconds { /* of a plan's messages */
   double seconds;
 } SentSeconds;
 
-typedef struct KeptParts { /* on the first stage: micro-batches whose values a layer keeps */
+typedef enum KeptUntil { UNTIL_BACKWARD, UNTIL_WEIGHTS, BETWEEN_BOTH, KEPT_KINDS } KeptUntil;
+typedef struct KeptParts { /* micro-batches whose values a layer keeps, on the first stage */
   int64_t key;
   double kept;
+  double first[KEPT_KINDS], last[KEPT_KINDS]; /* with gradients of weights in turns of their own */
 } KeptParts;
 enum { KEPT_SLOTS = 1 << 12 }; /* and as many SentSeconds */
 
 typedef struct KnownBytes { /* of a plan that was compiled */
   SpacePlan plan;
   double bytes, saved; /* without its buckets; its saved values */
+  double share;        /* of these to those that its bound counted */
   double working;      /* its temporaries without whole layers */
 } KnownBytes;
 
@@ -104,6 +109,20 @@ LayerCost bound_cost_between(const Cost *two, const Cost *three, double micro); 
    all plans with its split share. */
 const SmallCost *bound_small(const PlanBounds *bounds, const SpacePlan *plan, bool inside);
 void bound_measure_small(PlanBounds *bounds, const SpacePlan *plan, bool inside, int micro);
+/* Seconds of a turn of a micro-batch through the layers, forward alone or all of it, with its
+   messages: at least. In schedules with turns for gradients of weights without these turns. */
+typedef struct TurnSeconds {
+  double forward, all, later;
+} TurnSeconds;
+TurnSeconds bound_turn(const PlanBounds *bounds, const SpacePlan *plan, const SmallCost *cost,
+                       double layers, double computes);
+bool bound_splits_backward(const SpacePlan *plan);
+/* Seconds of messages inside of a copy in layers for which kernels wait, in a step. */
+double bound_blocking(const PlanBounds *bounds, const SpacePlan *plan, const SmallCost *cost,
+                      double layers, double parts);
+/* Seconds of messages of these turns that their kernels do not hide; below 0: they hide more. */
+double bound_later(const PlanBounds *bounds, const SpacePlan *plan, const SmallCost *cost,
+                   double layers, double parts);
 /* Seconds of all its messages in a step, at least. */
 double bound_sent(const PlanBounds *bounds, const SpacePlan *plan, const SmallCost *cost,
                   double layers, double parts);

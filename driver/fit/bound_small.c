@@ -94,12 +94,19 @@ static SpaceField field_of(const int axis[SPACE_AXES], int of) {
 
 static bool of_copies(SpaceField axis) { return axis == FIELD_DATA || axis == FIELD_REPLICA; }
 
+static void name_fields(SentList *list, const int axis[SPACE_AXES]) {
+  for (uint32_t i = 0; i < list->n; i++) list->at[i].axis = (int)field_of(axis, list->at[i].axis);
+}
+
 static bool divide_sent(const PlanBounds *bounds, const SpacePlan *copy, double parts,
                         SmallCost *cost, const Cost *two, const Cost *three) {
   int axis[SPACE_AXES];
   MeshAxis storage[SPACE_AXES];
   if (!same_kinds(&two->sent, &three->sent)) return false;
   space_mesh(bounds->space, copy, storage, axis);
+  cost->layer = two->layer;
+  name_fields(&cost->layer.forward_sent, axis), name_fields(&cost->layer.later_sent, axis);
+  name_fields(&cost->layer.blocking, axis), name_fields(&cost->layer.blocking_all, axis);
   for (uint32_t i = 0; i < two->sent.n; i++) {
     SmallSent *sent = &cost->sent[cost->n];
     const SentKind *two_once = &two->sent.at[i], *two_more = &two->sent_micro.at[i],
@@ -143,11 +150,22 @@ void bound_measure_small(PlanBounds *bounds, const SpacePlan *plan, bool inside,
   vec_push(bounds->space->o->c->arena, bounds->small, cost);
 }
 
-/* Schedules with turns for gradients of weights: these gather the inputs that `else Seq` splits,
-   and have kernels that hide it. */
-static bool gathers_later(const SpacePlan *plan) {
-  int schedule = plan->at[FIELD_PIPELINE];
-  return plan->at[FIELD_SEQUENCE] && (schedule == 2 || schedule == 3);
+bool bound_splits_backward(const SpacePlan *plan) {
+  return plan->at[FIELD_PIPELINE] == 2 || plan->at[FIELD_PIPELINE] == 3;
+}
+
+/* Messages of a kind that gradients of weights read: turns of their own have kernels that hide
+   them. If the program does not tell them apart, all gathers over `tensor`. */
+static SentKind sent_later(const SpacePlan *plan, const SmallCost *cost, const SmallSent *sent) {
+  const SentList *list = &cost->layer.later_sent;
+  SentKind none = {(int)sent->axis, sent->kind, 0, 0};
+  if (!bound_splits_backward(plan)) return none;
+  bool gathers = sent->kind == OP_all_gather && sent->axis == FIELD_TENSOR;
+  if (!cost->layer.known && gathers)
+    none.calls = sent->calls[OF_LAYER_AND_PART], none.bytes = sent->bytes[OF_LAYER_AND_PART];
+  for (uint32_t i = 0; i < list->n; i++)
+    if (list->at[i].axis == (int)sent->axis && list->at[i].kind == sent->kind) return list->at[i];
+  return none;
 }
 
 /* If the micro-batch is smaller than that of the programs, messages inside of a copy have as many
@@ -160,11 +178,12 @@ static double sent_seconds(const PlanBounds *bounds, const SpacePlan *plan, cons
   double share = (double)plan->at[FIELD_MICRO] / cost->micro, seconds = 0;
   for (uint32_t i = 0; i < cost->n; i++) {
     const SmallSent *sent = &cost->sent[i];
-    double calls = in_step(sent->calls, layers, parts, cost, plan),
-           bytes = in_step(sent->bytes, layers, parts, cost, plan) *
-                   (of_copies(sent->axis) ? 1 : share);
-    bool later = sent->kind == OP_all_gather && sent->axis == FIELD_TENSOR && gathers_later(plan);
-    if (calls <= 0 || bytes <= 0 || axis[sent->axis] < 0 || later) continue;
+    SentKind later = sent_later(plan, cost, sent);
+    double calls = in_step(sent->calls, layers, parts, cost, plan) - layers * parts * later.calls,
+           bytes =
+               (in_step(sent->bytes, layers, parts, cost, plan) - layers * parts * later.bytes) *
+               (of_copies(sent->axis) ? 1 : share);
+    if (calls <= 0 || bytes <= 0 || axis[sent->axis] < 0) continue;
     seconds +=
         link_time(&mesh, &bounds->machine, axis[sent->axis], sent->kind, calls, bytes).seconds;
   }
@@ -180,7 +199,7 @@ double bound_sent(const PlanBounds *bounds, const SpacePlan *plan, const SmallCo
   SpacePlan key = *plan;
   uint32_t of = (uint32_t)(cost - bounds->small.at) + 1;
   for (size_t i = 0; i < COUNT_OF(others); i++) key.at[others[i]] = 0;
-  key.at[FIELD_PIPELINE] = gathers_later(plan);
+  key.at[FIELD_PIPELINE] = bound_splits_backward(plan);
   uint64_t hash = of;
   for (int i = 0; i < SPACE_FIELDS; i++) hash = (hash ^ (uint32_t)key.at[i]) * 0x9e3779b97f4a7c15u;
   SentSeconds *slot = &bounds->sent[hash >> 52];
@@ -195,4 +214,84 @@ double bound_hidden(const SpacePlan *plan, const SmallCost *cost, double layers,
   double seconds =
       in_step(same ? cost->hidden : cost->least_hidden, layers, parts, cost, NULL) * share;
   return seconds > 0 ? seconds : 0;
+}
+
+/* Seconds of messages inside of a copy, on the links of the plan. */
+static double list_seconds(const PlanBounds *bounds, const SpacePlan *plan, const SentList *list,
+                           double share) {
+  int axis[SPACE_AXES];
+  MeshAxis storage[SPACE_AXES];
+  Module mesh = space_mesh(bounds->space, plan, storage, axis);
+  double seconds = 0;
+  for (uint32_t i = 0; i < list->n; i++) {
+    const SentKind *sent = &list->at[i];
+    int of = axis[sent->axis];
+    if (of < 0 || of_copies((SpaceField)sent->axis)) continue;
+    seconds += link_time(&mesh, &bounds->machine, of, sent->kind, sent->calls, share * sent->bytes)
+                   .seconds;
+  }
+  return seconds;
+}
+
+double bound_later(const PlanBounds *bounds, const SpacePlan *plan, const SmallCost *cost,
+                   double layers, double parts) {
+  int axis[SPACE_AXES];
+  MeshAxis storage[SPACE_AXES];
+  Module mesh = space_mesh(bounds->space, plan, storage, axis);
+  const SentList *list = &cost->layer.later_sent;
+  double share = (double)plan->at[FIELD_MICRO] / cost->micro, seconds = 0;
+  for (uint32_t i = 0; i < list->n; i++) {
+    bool copies = of_copies((SpaceField)list->at[i].axis);
+    int of = axis[list->at[i].axis];
+    if (of < 0 || (copies && cost->inside)) continue;
+    seconds += link_time(&mesh, &bounds->machine, of, list->at[i].kind, list->at[i].calls,
+                         list->at[i].bytes * (copies ? 1 : share))
+                   .seconds;
+  }
+  return layers * parts * (seconds - share * cost->layer.later);
+}
+
+/* .. in a layer of a micro-batch, in all turns. */
+static double inside_seconds(const PlanBounds *bounds, const SpacePlan *plan, const SmallCost *cost,
+                             double share) {
+  SentList list = {0};
+  for (uint32_t i = 0; i < cost->n; i++) {
+    const SmallSent *sent = &cost->sent[i];
+    SentKind later = sent_later(plan, cost, sent);
+    double calls = sent->calls[OF_LAYER_AND_PART] - later.calls,
+           bytes = sent->bytes[OF_LAYER_AND_PART] - later.bytes;
+    if (calls > 0 && bytes > 0)
+      list.at[list.n++] = (SentKind){(int)sent->axis, sent->kind, calls, bytes};
+  }
+  return list_seconds(bounds, plan, &list, share);
+}
+
+double bound_blocking(const PlanBounds *bounds, const SpacePlan *plan, const SmallCost *cost,
+                      double layers, double parts) {
+  const CostLayer *layer = &cost->layer;
+  double share = (double)plan->at[FIELD_MICRO] / cost->micro;
+  return layers * parts *
+         list_seconds(bounds, plan,
+                      bound_splits_backward(plan) ? &layer->blocking : &layer->blocking_all, share);
+}
+
+/* Seconds of messages of a layer, those less that kernels hide. */
+static double shown(double sent, double hides) { return sent > hides ? sent - hides : 0; }
+
+TurnSeconds bound_turn(const PlanBounds *bounds, const SpacePlan *plan, const SmallCost *cost,
+                       double layers, double computes) {
+  const CostLayer *layer = &cost->layer;
+  bool same = cost->micro == plan->at[FIELD_MICRO];
+  double share = (double)plan->at[FIELD_MICRO] / cost->micro,
+         hides = share * (same ? cost->hidden : cost->least_hidden)[OF_LAYER_AND_PART],
+         least = same ? share : share * cost->cost.least / cost->cost.computes;
+  computes *= plan->at[FIELD_MICRO];
+  double blocks = bound_blocking(bounds, plan, cost, 1, 1),
+         all = computes + blocks + shown(inside_seconds(bounds, plan, cost, share) - blocks, hides),
+         forward = least * layer->forward +
+                   shown(list_seconds(bounds, plan, &layer->forward_sent, share), hides);
+  if (!layer->known) forward = computes * (plan->at[FIELD_RECOMPUTE] ? 0.2 : 0.25); /* at least */
+  return (TurnSeconds){.forward = layers * forward,
+                       .all = layers * all,
+                       .later = layer->known && same ? layers * layer->later : layers * all};
 }

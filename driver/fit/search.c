@@ -101,7 +101,10 @@ static CostTime time_of(const ChangeSearch *search, const Programs *programs, Co
       .seconds = step.time.total, .computes = step.time.compute, .least = step.time.compute};
   for (uint32_t i = 0; i < m->mesh.n; i++) time.waits += step.time.exposed[i];
   if (!search->micros) return time;
-  judge_alone(search, programs, forecast.known ? forecast.machine : plan_machine(m), &time);
+  Machine machine = forecast.known ? forecast.machine : plan_machine(m);
+  judge_alone(search, programs, machine, &time);
+  EACH_OP (entry, o)
+    if (loop_is_micro(o) && programs->n == 1) cost->layer = cost_of_layer(m, &machine, o->callee);
   copy_sent(&step.traffic, &cost->sent);
   return time;
 }
@@ -137,15 +140,20 @@ static void judge_seconds(const Programs *programs, Cost *cost) {
   for (int i = 0; i < MAX_MESH; i++) cost->waits += time.exposed[i];
 }
 
-Cost search_cost(const ChangeSearch *search, const Programs *programs) {
-  Cost cost = cost_of(fit_largest(programs));
-  cost.makespan = stages_makespan(programs->at, programs->n);
+/* Facts that small programs, which have one class, do not need. */
+static void judge_classes(const ChangeSearch *search, const Programs *programs, Cost *cost) {
+  cost->makespan = stages_makespan(programs->at, programs->n);
   for (uint32_t i = 0; i < programs->n; i++) { /* the class with the most there may be another */
     Cost class = cost_of(programs->at[i]);
-    if (class.host > cost.host) cost.host = class.host, cost.moved = class.moved;
+    if (class.host > cost->host) cost->host = class.host, cost->moved = class.moved;
   }
-  if (search->by == BY_SECONDS || search->by == BY_FREED) judge_seconds(programs, &cost);
-  if (search->by == BY_NODES) judge_nodes(search, programs, &cost);
+  if (search->by == BY_SECONDS || search->by == BY_FREED) judge_seconds(programs, cost);
+  if (search->by == BY_NODES) judge_nodes(search, programs, cost);
+}
+
+Cost search_cost(const ChangeSearch *search, const Programs *programs) {
+  Cost cost = cost_of(fit_largest(programs));
+  if (!search->micros) judge_classes(search, programs, &cost);
   if (search->forecasts) cost.forecast = time_of(search, programs, &cost);
   if (search->micros) judge_micro(search, programs, &cost);
   return cost;

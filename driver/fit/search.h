@@ -8,6 +8,7 @@
 #include "driver/cmd.h"
 #include "frontend/lower.h"
 #include "ir/cost/budget.h"
+#include "ir/cost/machine.h"
 #include "ir/plan/module_settings.h"
 #include "passes/pass.h"
 
@@ -61,6 +62,16 @@ typedef struct SentList {
   SentKind at[MOST_SENT];
 } SentList;
 
+typedef struct CostLayer { /* of one layer in a micro-batch */
+  bool known;
+  double forward; /* seconds of kernels */
+  double later;   /* .. for gradients of weights */
+  double kept;    /* bytes of saved values that gradients of weights read */
+  double passed;  /* .. of those that these read and that gradients of activations compute */
+  SentList forward_sent, later_sent; /* messages; those that gradients of weights alone read */
+  SentList blocking, blocking_all;   /* those for which kernels wait: without the later ones, all */
+} CostLayer;
+
 typedef struct Cost { /* of a rank, or of the class that has the most */
   Budget need;
   double elements, bytes; /* that it sends in a step, over all axes */
@@ -73,7 +84,8 @@ typedef struct Cost { /* of a rank, or of the class that has the most */
   const char *mesh;       /* .. that order */
   CostTime forecast;      /* if asked for: of its step; the bound, where there is no forecast */
   bool foreseen;          /* `forecast` is no bound */
-  CostTime micro; /* if asked for: .. of one more micro-batch, of a program without stages */
+  CostTime micro;  /* if asked for: .. of one more micro-batch, of a program without stages */
+  CostLayer layer; /* likewise */
   SentList sent, sent_micro; /* likewise: messages of the step, of one more micro-batch */
 } Cost;
 
@@ -111,6 +123,8 @@ Cost search_cost(const ChangeSearch *search, const Programs *programs);
 Try search_try(const ChangeSearch *search, Change change);
 /* Two at once, one in a thread of its own; their costs have no `mesh`. */
 void search_try_two(const ChangeSearch *search, const Change change[2], Try out[2]);
+/* body: of the loop over micro-batches (layer_cost.c). */
+CostLayer cost_of_layer(const Module *m, const Machine *machine, const Fn *body);
 bool search_fits(const ChangeSearch *search, const Try *one); /* and it is made */
 double search_whole(const Cost *cost); /* seconds of a step or, if not known, bytes moved */
 bool search_better(const ChangeSearch *search, const Try *one, const Try *than);

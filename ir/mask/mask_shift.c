@@ -1,6 +1,6 @@
 /* How the values of a mask change where query and key both move on by one (mask_shift.h): by rules
-   for each op, in terms of its operands. Operands without positions, such as numbers of ranks, stay.
-   Must not: guess. A value that no rule covers depends on more than the distance. */
+   for each op, in terms of its operands. Operands without positions, such as numbers of ranks,
+   stay. Must not: guess. A value that no rule covers depends on more than the distance. */
 #include "mask_shift.h"
 #include <string.h>
 
@@ -91,16 +91,17 @@ static bool is_comparison(OpCode c) { return c == OP_lt || c == OP_le || c == OP
 /* Two more of them for each comparison, and for each bool that is not computed. */
 static int add_distances(const MaskShifts *shifts, ValueId v, int64_t *out, int n) {
   const Op *o = value_def(shifts->f, v);
-  const MaskInterval *a = found(shifts->asked, v), none = {0}, *b = &none;
+  const MaskInterval *interval = found(shifts->asked, v), none = {0}, *other = &none;
   bool compares = o && is_comparison(o->code);
-  if (!a || n < 0 || n + 2 > MASK_DISTANCES) return -1;
+  if (!interval || n < 0 || n + 2 > MASK_DISTANCES) return -1;
   if (o && !compares && o->code != OP_const && o->code != OP_lookup) {
     for (uint32_t i = 0; i < o->nin; i++) n = add_distances(shifts, o->in[i], out, n);
     return n;
   }
-  if (compares) a = found(shifts->asked, o->in[0]), b = found(shifts->asked, o->in[1]);
-  if (compares && !(a && b && a->known && b->known)) return n; /* data: it admits all, or none */
-  return out[n] = a->lo - b->lo, out[n + 1] = a->hi - b->hi, n + 2;
+  if (compares) interval = found(shifts->asked, o->in[0]), other = found(shifts->asked, o->in[1]);
+  bool known = interval && other && interval->known && other->known;
+  if (compares && !known) return n; /* data: it admits all, or none */
+  return out[n] = interval->lo - other->lo, out[n + 1] = interval->hi - other->hi, n + 2;
 }
 
 int mask_distances(MaskShifts *shifts, const MaskQuestion *asked, ValueId mask,

@@ -16,7 +16,7 @@ MaskShifts mask_shifts(Arena *arena, const Fn *f, Str query, Str key);
 bool mask_stays(MaskShifts *shifts, ValueId v);
 
 enum { MASK_DISTANCES = 16 };
-/* Of the rectangle that was asked last: the distances of all that the mask compares, by which it
+/* The distances of all that the mask compares in the rectangle that was asked last, by which it
    admits as much of another one of the same size; in it, a quotient of positions may be one number,
    as in a piece of a sequence. Their number; -1: it depends on more. */
 int mask_distances(MaskShifts *shifts, const MaskQuestion *asked, ValueId mask,
