@@ -3,7 +3,8 @@
 Each row is a point of a figure: the paper's number, and ours by the forecast of one plan of examples/papers/. Seconds
 depend on nothing but these files and arch.def. The test fails if fewer rows than WITHIN are within 15 %, or if an
 ordering of ORDERS is lost; it prints every row with its deviation. Rates are those of the papers' own formula of
-operations. Rows of docs/gpu.md, measured on one H100, are within 12 % but for those of MISSES, which say why, and OLDER.
+operations. Rows of docs/gpu.md, measured on one H100, are within 12 % but for those of MISSES, which say why, and of
+OLDER.
 """
 import json, os, subprocess, sys
 from concurrent.futures import ThreadPoolExecutor
