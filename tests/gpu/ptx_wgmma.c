@@ -5,14 +5,16 @@
  * part by itself. In eager mode that happens at the issue, in late mode at the wait for its group:
  * then shared memory that was overwritten too early, and sums that were read too early, give other
  * numbers. Operands are bf16 or f16 in the layout of 128-byte swizzles, k or the other dim
- * contiguous. With checks, every word read must have been written, not raced for, and be fenced by
- * its writer (fence.proxy.async).
+ * contiguous; the left one may be in registers, which are read when the product is computed. With
+ * checks, every word read must have been written, not raced for, and be fenced by its writer
+ * (fence.proxy.async).
  *
  * Must not: know other layouts: a descriptor that asks for one ends the launch. */
 #include "ptx_lanes.h"
 #include "ptx_memory.h"
 #include <stdlib.h>
 
+enum { IN_REGISTERS = 4 };
 enum { ROWS = 16, DEPTH = 16, MOST_COLUMNS = 256, GROUP_WARPS = 4, ATOM = 1024, SWIZZLE_128 = 1 };
 
 struct Product {
@@ -23,8 +25,8 @@ struct Product {
   uint32_t group;
 };
 
-/* op: sub 1: f16, else bf16; flag: bit 0 a, bit 1 b: the other dim is contiguous, not k; imm:
- * columns */
+/* op: sub 1: f16, else bf16; flag: bit 0 a, bit 1 b: the other dim is contiguous, not k, bit 2: a
+ * is in the four registers that follow the sums in `list`; imm: columns */
 typedef struct Operand {
   Warp *w;
   const Op *op;
@@ -88,6 +90,26 @@ static bool read_operand(const Operand *x, int first, int n, float *out) {
   return good;
 }
 
+/* out[k][i] from registers: word q of a lane is row l / 4 (+ 8 where q is odd), two elements from k
+ * 2 (l % 4) (+ 8 from q 2 on). */
+static void read_registers(Warp *w, const Op *op, float *out) {
+  for (int q = 0; q < 4; q++)
+    for (int l = 0; l < LANES; l++) {
+      uint32_t word = ((const uint32_t *)reg_at(w, op->list[op->imm / 2 + q]))[l];
+      for (int j = 0; j < 2; j++) {
+        uint16_t h = (uint16_t)(word >> 16 * j);
+        int row = l / 4 + q % 2 * 8, k = 2 * (l % 4) + j + q / 2 * 8;
+        out[k * ROWS + row] = op->sub ? f16_to_float(h) : bf16_to_float(h);
+      }
+    }
+}
+
+static bool read_left(Warp *w, const Product *p, float *out) {
+  if (p->op->flag & IN_REGISTERS) return read_registers(w, p->op, out), true;
+  Operand left = {w, p->op, p->a, p->op->flag & 1};
+  return read_operand(&left, ROWS * (int)(w->index % GROUP_WARPS), ROWS, out);
+}
+
 /* ---- the product ---- */
 static void multiply(const float *a, const float *b, int n, float *sums) {
   for (int k = 0; k < DEPTH; k++)
@@ -106,9 +128,9 @@ static float *sum_of(float *sums, int n, int lane, int q) {
 
 static bool perform(Warp *w, const Product *p) {
   static _Thread_local float a[DEPTH * ROWS], b[DEPTH * MOST_COLUMNS], sums[ROWS * MOST_COLUMNS];
-  int n = (int)p->op->imm, first = ROWS * (int)(w->index % GROUP_WARPS);
-  Operand left = {w, p->op, p->a, p->op->flag & 1}, right = {w, p->op, p->b, p->op->flag >> 1};
-  if (!read_operand(&left, first, ROWS, a) || !read_operand(&right, 0, n, b)) return false;
+  int n = (int)p->op->imm;
+  Operand right = {w, p->op, p->b, p->op->flag >> 1 & 1};
+  if (!read_left(w, p, a) || !read_operand(&right, 0, n, b)) return false;
   for (int q = 0; q < n / 2; q++)
     for (int l = 0; l < LANES; l++)
       *sum_of(sums, n, l, q) =
@@ -122,7 +144,7 @@ static bool perform(Warp *w, const Product *p) {
 
 static bool check_descriptor(Warp *w, const Op *op, const Product *p) {
   uint64_t both[] = {p->a, p->b};
-  for (int i = 0; i < 2; i++) {
+  for (int i = op->flag & IN_REGISTERS ? 1 : 0; i < 2; i++) {
     if (both[i] >> 62 != SWIZZLE_128 || both[i] >> 49 & 7)
       return fault(w, op, 0,
                    "a descriptor %016llx without swizzles of 128 bytes, or with an offset",
@@ -136,6 +158,10 @@ static bool check_descriptor(Warp *w, const Op *op, const Product *p) {
   return true;
 }
 
+static uint64_t left_descriptor(Warp *w, const Op *op, int lane) {
+  return op->flag & IN_REGISTERS ? 0 : reg_get(w, op->a, REG_64, lane);
+}
+
 /* a, b: descriptors; c: whether to add. */
 static Went step_product(Warp *w, const Op *op, uint32_t mask) {
   Went went;
@@ -145,14 +171,14 @@ static Went step_product(Warp *w, const Op *op, uint32_t mask) {
   Product *p = calloc(1, sizeof *p), **last = &w->products;
   if (!p) return fault(w, op, 0, "the host has no memory for this product");
   *p = (Product){.op = op,
-                 .a = reg_get(w, op->a, REG_64, 0),
+                 .a = left_descriptor(w, op, 0),
                  .b = reg_get(w, op->b, REG_64, 0),
                  .add = reg_get(w, op->c, REG_PRED, 0),
                  .group = w->product_groups};
   while (*last) last = &(*last)->next;
   *last = p;
   for (int i = 1; i < LANES; i++)
-    if (reg_get(w, op->a, REG_64, i) != p->a || reg_get(w, op->b, REG_64, i) != p->b ||
+    if (left_descriptor(w, op, i) != p->a || reg_get(w, op->b, REG_64, i) != p->b ||
         reg_get(w, op->c, REG_PRED, i) != p->add)
       return fault(w, op, i, "operands of wgmma differ from lane 0's");
   if (!check_descriptor(w, op, p)) return WENT_WAITING;
@@ -188,9 +214,8 @@ void products_drop(Warp *w) {
 }
 
 /* ---- decoding ---- */
-/* wgmma.mma_async.sync.aligned.m64nNk16.f32.T.T d, a-desc, b-desc, scale-d, 1, 1, trans-a, trans-b
- */
-static void decode_product(Reader *r, const Ins *ins) {
+/* Columns, from a name like wgmma.mma_async.sync.aligned.m64nNk16.f32.T.T. */
+static int decode_columns(Reader *r, const Ins *ins) {
   int n = 0, end = 0;
   bool half = ins->nparts == 8 && !strcmp(ins->part[6], "f16");
   if (ins->nparts != 8 || strcmp(ins->part[2], "sync") || strcmp(ins->part[3], "aligned") ||
@@ -199,21 +224,40 @@ static void decode_product(Reader *r, const Ins *ins) {
       (!half && strcmp(ins->part[6], "bf16")))
     unknown(r, ins);
   if (n < 8 || n > MOST_COLUMNS || n % 8) read_error(r, ins->line, "no wgmma has %d columns", n);
-  need_args(r, ins, 8, 8);
-  for (int i = 4; i < 8; i++)
-    if (ins->args[i].kind != ARG_INT || ins->args[i].value > 1 ||
-        (i < 6 && ins->args[i].value != 1))
+  return n;
+}
+
+/* Arguments i and i + 1 are the factors 1, those from there on orders. */
+static void decode_factors(Reader *r, const Ins *ins, int i, int end) {
+  for (int at = i; at < end; at++)
+    if (ins->args[at].kind != ARG_INT || ins->args[at].value > 1 ||
+        (at < i + 2 && ins->args[at].value != 1))
       read_error(r, ins->line, "factors of wgmma are 1 here, orders 0 or 1");
-  const Arg *d = &ins->args[0];
+}
+
+/* The arguments d, a-desc, b-desc, scale-d, 1, 1, trans-a, trans-b; or, with a in registers,
+ * d, {a0, a1, a2, a3}, b-desc, scale-d, 1, 1, trans-b */
+static void decode_product(Reader *r, const Ins *ins) {
+  int n = decode_columns(r, ins);
+  bool inside = ins->nargs > 1 && ins->args[1].kind == ARG_VECTOR;
+  need_args(r, ins, inside ? 7 : 8, inside ? 7 : 8);
+  decode_factors(r, ins, 4, inside ? 7 : 8);
+  const Arg *d = &ins->args[0], *left = &ins->args[1];
   if (d->kind != ARG_VECTOR || d->nparts != n / 2)
     read_error(r, ins->line, "`%s` has %d sums", ins->opcode, n / 2);
-  int32_t *list = get(r, sizeof *list * (size_t)(n / 2));
+  if (inside && left->nparts != 4)
+    read_error(r, ins->line, "an operand of `%s` has four registers", ins->opcode);
+  int32_t *list = get(r, sizeof *list * (size_t)(n / 2 + 4));
   for (int i = 0; i < n / 2; i++) list[i] = result_arg(r, ins, &d->parts[i], REG_32);
-  int32_t a = source(r, ins, 1, REG_64), b = source(r, ins, 2, REG_64),
+  for (int i = 0; i < 4 && inside; i++)
+    list[n / 2 + i] = source_arg(r, ins, &left->parts[i], REG_32);
+  int32_t a = inside ? 0 : source(r, ins, 1, REG_64), b = source(r, ins, 2, REG_64),
           c = source(r, ins, 3, REG_PRED);
   Op *op = emit(r, ins);
   op->step = step_product, op->list = list, op->a = a, op->b = b, op->c = c, op->imm = n;
-  op->sub = half, op->flag = (uint8_t)(ins->args[6].value | ins->args[7].value << 1);
+  op->sub = !strcmp(ins->part[6], "f16");
+  op->flag = (uint8_t)(inside ? ins->args[6].value << 1 | IN_REGISTERS
+                              : ins->args[6].value | ins->args[7].value << 1);
 }
 
 void decode_wgmma(Reader *r, const Ins *ins) {

@@ -12,9 +12,17 @@ enum { THREADS = 128, SHARED = 8192 + 1024 };
 
 typedef struct Parts { /* of the kernel; NULL: as it should be */
   const char *fence, *wait, *descriptor, *rows;
-  int turned; /* a: the rows are k */
+  const char *before; /* the wait */
+  int turned;         /* a: the rows are k */
+  bool inside;        /* a is in registers: 1 in columns 0 and 1 of k, 0 in the others */
   uint32_t threads;
 } Parts;
+
+/* The left operand and the orders. */
+static const char *product_of(const Parts *parts, bool orders) {
+  if (parts->inside) return orders ? "1, 1, 0" : "{%r30, %r31, %r31, %r31}";
+  return !orders ? "%d4" : parts->turned ? "1, 1, 1, 0" : "1, 1, 0, 0";
+}
 
 /* Every element of row n of shared memory, of 128 bytes each, is n % 8: 64 rows of a, 8 of b. */
 static void text_of(const Parts *parts, char *body, size_t n) {
@@ -26,15 +34,18 @@ static void text_of(const Parts *parts, char *body, size_t n) {
       "add.s32 %%r13, %%r13, %%r10; st.shared.u32 [%%r13], %%r15; add.s32 %%r11, %%r11, 1;"
       "setp.lt.u32 %%p0, %%r11, %s; @%%p0 bra F;\n"
       "%s bar.sync 0; cvt.u64.u32 %%d4, %%r10; shr.u64 %%d4, %%d4, 4; or.b64 %%d4, %%d4, %s;"
-      "add.s64 %%d5, %%d4, 512; setp.ne.u32 %%p1, %%r0, %%r0; wgmma.fence.sync.aligned;"
-      "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%%f10, %%f11, %%f12, %%f13}, %%d4, "
-      "%%d5, %%p1, 1, 1, %d, 0; wgmma.commit_group.sync.aligned; %s"
+      "add.s64 %%d5, %%d4, 512; setp.ne.u32 %%p1, %%r0, %%r0; and.b32 %%r31, %%r0, 3;"
+      "setp.eq.u32 %%p2, %%r31, 0; mov.u32 %%r31, 0; selp.b32 %%r30, 0x3f803f80, 0, %%p2;"
+      "wgmma.fence.sync.aligned;"
+      "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%%f10, %%f11, %%f12, %%f13}, %s, "
+      "%%d5, %%p1, %s; wgmma.commit_group.sync.aligned; %s %s"
       "mul.wide.u32 %%d6, %%r0, 16; add.s64 %%d6, %%d6, %%d1;"
       "cvt.rzi.u32.f32 %%r20, %%f10; cvt.rzi.u32.f32 %%r21, %%f11; cvt.rzi.u32.f32 %%r22, %%f12;"
       "cvt.rzi.u32.f32 %%r23, %%f13; st.global.v4.u32 [%%d6], {%%r20, %%r21, %%r22, %%r23};",
       parts->rows ? parts->rows : "18",
       parts->fence ? parts->fence : "fence.proxy.async.shared::cta;",
-      parts->descriptor ? parts->descriptor : "0x4000004000010000", parts->turned,
+      parts->descriptor ? parts->descriptor : "0x4000004000010000", product_of(parts, false),
+      product_of(parts, true), parts->before ? parts->before : "",
       parts->wait ? parts->wait : "wgmma.wait_group.sync.aligned 0;");
 }
 
@@ -51,6 +62,7 @@ static int wrong_of(const Parts *parts, bool late, char *error, int n) {
     for (int i = 0; i < 4; i++) {
       int row = t / 32 * 16 + t % 32 / 4 + 8 * (i / 2), column = 2 * (t % 4) + i % 2;
       int want = parts->turned ? 56 * column : 16 * (row % 8) * column;
+      if (parts->inside) want = row % 16 < 8 ? 2 * column : 0;
       wrong += out[4 * t + i] != (uint32_t)want;
     }
   return wrong;
@@ -91,6 +103,19 @@ static void early(void **state) {
   assert_int_not_equal(wrong_of(&(Parts){.wait = ""}, true, error, sizeof error), 0);
 }
 
+/* The left operand in registers; in late mode they are read at the wait, not before. */
+static void in_registers(void **state) {
+  (void)state;
+  char error[1000] = "";
+  const Parts right_one = {.inside = true},
+              changed = {.inside = true, .before = "mov.u32 %r30, 0;"};
+  for (int late = 0; late < 2; late++) {
+    assert_int_equal(wrong_of(&right_one, late, error, sizeof error), 0);
+    int wrong = wrong_of(&changed, late, error, sizeof error);
+    if (late ? wrong <= 0 : wrong) fail_msg("late %d: %d wrong %s", late, wrong, error);
+  }
+}
+
 /* Text for sm_90a is for that one. */
 static void alone(void **state) {
   (void)state;
@@ -107,6 +132,7 @@ static void alone(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(right), cmocka_unit_test(refused),
-                                     cmocka_unit_test(early), cmocka_unit_test(alone)};
+                                     cmocka_unit_test(early), cmocka_unit_test(in_registers),
+                                     cmocka_unit_test(alone)};
   return cmocka_run_group_tests_name("wgmma", tests, NULL, NULL);
 }
