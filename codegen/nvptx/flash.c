@@ -8,15 +8,20 @@
      m' = max(m, max S); P = 2^(c S - c m')         c = scale log2 e; a row has four lanes
      f = 2^(c m - c m'); l = f l + sum P; O = f O + P V
 
-   l is summed per lane and joined at the end. A query without key gives 0 and minus infinity. */
+   l is summed per lane and joined at the end. A query without key gives 0 and minus infinity.
+
+   By warpgroups (flash_group.c) the product with V of one block runs while the softmax of the next
+   one is computed: its scores and O += P V are issued together, and P is packed when that is
+   complete. */
 #include "families.h"
-#include "flash.h"
+#include "flash_group.h"
 #include <math.h>
 
 static const double LN_2 = 0.6931471805599453, NOTHING = -1e30;
 
 typedef struct FlashForward {
   Registers out, scores, most, sum; /* most and sum: m and l of both rows of the lane */
+  Registers words, before;          /* of warpgroups: P in words; i32: the stage of its unit */
 } FlashForward;
 
 /* Over the four lanes of a row. */
@@ -43,7 +48,8 @@ static LLVMValueRef subtracted(FlashGpu *flash, LLVMValueRef m) {
   return LLVMBuildSelect(flash->e->builder, none, emit_f32(flash->e, 0), flash_units(flash, m), "");
 }
 
-static void softmax_row(FlashGpu *flash, FlashForward *forward, int half) {
+/* Maxima, sums and powers of scores; the factor of the sums so far. */
+static LLVMValueRef softmax_row(FlashGpu *flash, FlashForward *forward, int half) {
   Warp *w = &flash->w;
   LLVMBuilderRef builder = flash->e->builder;
   LLVMValueRef old = warp_get(w, &forward->most, half);
@@ -57,24 +63,34 @@ static void softmax_row(FlashGpu *flash, FlashForward *forward, int half) {
     warp_set(w, &forward->scores, at, p);
     sum = LLVMBuildFAdd(builder, sum, p, "");
   }
+  warp_set(w, &forward->most, half, m), warp_set(w, &forward->sum, half, sum);
+  return factor;
+}
+
+static void scale_row(FlashGpu *flash, FlashForward *forward, int half, LLVMValueRef factor) {
+  Warp *w = &flash->w;
   for (int i = 0; i < forward->out.n / 2; i++) {
     int at = i / 2 * 4 + 2 * half + i % 2;
     warp_set(w, &forward->out, at,
-             LLVMBuildFMul(builder, warp_get(w, &forward->out, at), factor, ""));
+             LLVMBuildFMul(flash->e->builder, warp_get(w, &forward->out, at), factor, ""));
   }
-  warp_set(w, &forward->most, half, m), warp_set(w, &forward->sum, half, sum);
+}
+
+static void drop(FlashGpu *flash, const FlashBlock *flash_block, FlashForward *forward) {
+  for (int i = 0; flash->f.kept != NO_VALUE && i < forward->scores.n; i++) {
+    LLVMValueRef p = warp_get(&flash->w, &forward->scores, i);
+    warp_set(&flash->w, &forward->scores, i,
+             LLVMBuildFMul(flash->e->builder, p, flash_kept(flash, flash_block, i), ""));
+  }
 }
 
 static void block(FlashGpu *flash, const FlashBlock *flash_block, void *with) {
   FlashForward *forward = with;
   flash_scores(flash, &forward->scores, 0, 0, flash_block->stage);
   flash_mask(flash, &forward->scores, NULL, flash_block);
-  softmax_row(flash, forward, 0), softmax_row(flash, forward, 1);
-  for (int i = 0; flash->f.kept != NO_VALUE && i < forward->scores.n; i++) {
-    LLVMValueRef p = warp_get(&flash->w, &forward->scores, i);
-    warp_set(&flash->w, &forward->scores, i,
-             LLVMBuildFMul(flash->e->builder, p, flash_kept(flash, flash_block, i), ""));
-  }
+  for (int half = 0; half < 2; half++)
+    scale_row(flash, forward, half, softmax_row(flash, forward, half));
+  drop(flash, flash_block, forward);
   flash_apply(flash, &forward->out, &forward->scores, 1, flash_block->stage);
 }
 
@@ -110,19 +126,158 @@ static void finish(FlashGpu *flash, FlashForward *forward) {
   flash_put(flash, flash->f.y, &forward->out, inverse);
 }
 
+static FlashForward forward_of(FlashGpu *flash) {
+  Warp *w = &flash->w;
+  int columns = (int)flash->g.tile[FLASH_GPU_COLUMNS] / 2;
+  return (FlashForward){.out = warp_registers(w, w->f32, (int)flash->g.slice / 2),
+                        .scores = warp_registers(w, w->f32, columns),
+                        .most = warp_registers(w, w->f32, 2),
+                        .sum = warp_registers(w, w->f32, 2)};
+}
+
+static void begin_sums(FlashGpu *flash, FlashForward *forward) {
+  LLVMValueRef zero = emit_f32(flash->e, 0);
+  warp_fill(&flash->w, &forward->out, zero), warp_fill(&flash->w, &forward->sum, zero);
+  warp_fill(&flash->w, &forward->most, emit_f32(flash->e, NOTHING));
+}
+
+/* ---- by warpgroups ---- */
+
+static void *group_begin(FlashGpu *flash) {
+  FlashForward *forward = ARENA_ARRAY(flash->e->arena, FlashForward, 1);
+  *forward = forward_of(flash);
+  forward->words = flash_group_words(flash);
+  forward->before = warp_registers(&flash->w, flash->w.i32, 1);
+  return forward;
+}
+
+/* Issues S = Q K^T of a unit. */
+static LLVMValueRef begin_unit(FlashRing *ring, FlashForward *forward) {
+  LLVMValueRef stage = warp_get(&ring->x->w, &ring->stage, 0);
+  flash_ring_meet(ring, stage, 0);
+  warpgroup_begin(&ring->x->w);
+  flash_group_scores(ring, &forward->scores, 0, stage, 0);
+  warpgroup_commit(&ring->x->w);
+  return stage;
+}
+
+/* Issues O += P V of the unit before; returns its stage. */
+static LLVMValueRef apply_before(FlashRing *ring, FlashForward *forward) {
+  LLVMValueRef before = warp_get(&ring->x->w, &forward->before, 0);
+  flash_ring_meet(ring, before, 1);
+  flash_group_apply(ring, &forward->out, &forward->words, before, 1, false);
+  warpgroup_commit(&ring->x->w);
+  return before;
+}
+
+/* Powers of the scores. */
+static void weigh(FlashGpu *flash, FlashForward *forward, const FlashBlock *flash_block,
+                  LLVMValueRef factor[2]) {
+  flash_mask(flash, &forward->scores, NULL, flash_block);
+  for (int half = 0; half < 2; half++) factor[half] = softmax_row(flash, forward, half);
+  drop(flash, flash_block, forward);
+}
+
+/* A unit by itself: its facts, when its operands have come, may leave its products out. */
+static void unit_alone(FlashRing *ring, FlashWalk *walk, FlashUnit *unit, FlashForward *forward) {
+  FlashGpu *flash = ring->x;
+  Warp *w = &flash->w;
+  LLVMValueRef factor[2], stage = warp_get(w, &ring->stage, 0);
+  FlashBlock flash_block = flash_unit_block(walk, unit, stage);
+  for (int c = 0; c < 2; c++) flash_ring_meet(ring, stage, c);
+  Branch some = emit_if(flash->e, flash_block.some);
+  warpgroup_begin(w);
+  flash_group_scores(ring, &forward->scores, 0, stage, 0);
+  warpgroup_commit(w), warpgroup_wait(w, 0, &forward->scores);
+  weigh(flash, forward, &flash_block, factor);
+  for (int half = 0; half < 2; half++) scale_row(flash, forward, half, factor[half]);
+  flash_group_pack(flash, &forward->scores, &forward->words);
+  warpgroup_begin(w);
+  flash_group_apply(ring, &forward->out, &forward->words, stage, 1, false);
+  warpgroup_commit(w), warpgroup_wait(w, 0, &forward->out);
+  emit_end_if(flash->e, some);
+  for (int c = 0; c < 2; c++) flash_ring_leave(ring, stage, c);
+  flash_ring_next(ring);
+  flash_unit_next(walk, unit);
+}
+
+static void end_unit(FlashRing *ring, FlashWalk *walk, const FlashUnit *unit, FlashForward *forward,
+                     LLVMValueRef stage) {
+  flash_group_pack(ring->x, &forward->scores, &forward->words);
+  warp_set(&ring->x->w, &forward->before, 0, stage);
+  flash_ring_next(ring);
+  flash_unit_next(walk, unit);
+}
+
+static void first_unit(FlashRing *ring, FlashWalk *walk, FlashUnit *unit, FlashForward *forward) {
+  LLVMValueRef factor[2], stage = begin_unit(ring, forward);
+  FlashBlock flash_block = flash_unit_block(walk, unit, stage);
+  warpgroup_wait(&ring->x->w, 0, &forward->scores);
+  flash_ring_leave(ring, stage, 0);
+  weigh(ring->x, forward, &flash_block, factor);
+  end_unit(ring, walk, unit, forward, stage);
+}
+
+static void other_unit(FlashRing *ring, FlashWalk *walk, FlashUnit *unit, FlashForward *forward) {
+  FlashGpu *flash = ring->x;
+  LLVMValueRef factor[2], stage = begin_unit(ring, forward), before = apply_before(ring, forward);
+  FlashBlock flash_block = flash_unit_block(walk, unit, stage);
+  warpgroup_wait(&flash->w, 1, &forward->scores);
+  flash_ring_leave(ring, stage, 0);
+  weigh(flash, forward, &flash_block, factor);
+  warpgroup_wait(&flash->w, 0, &forward->out);
+  flash_ring_leave(ring, before, 1);
+  for (int half = 0; half < 2; half++) scale_row(flash, forward, half, factor[half]);
+  end_unit(ring, walk, unit, forward, stage);
+}
+
+/* All that remain. */
+static void units(FlashRing *ring, FlashWalk *walk, FlashForward *forward, bool alone) {
+  FlashGpu *flash = ring->x;
+  WarpLoop loop = warp_loop(&flash->w);
+  FlashUnit now = flash_unit_now(walk);
+  warp_loop_while(&flash->w, &loop, now.present);
+  flash_walk_run(walk, &now);
+  (alone ? unit_alone : other_unit)(ring, walk, &now, forward);
+  warp_loop_end(&flash->w, &loop);
+}
+
+static void units_in_pairs(FlashRing *ring, FlashWalk *walk, FlashUnit *first,
+                           FlashForward *forward) {
+  Warp *w = &ring->x->w;
+  flash_walk_run(walk, first);
+  first_unit(ring, walk, first, forward);
+  units(ring, walk, forward, false);
+  flash_rows_leave(ring);
+  warpgroup_begin(w);
+  LLVMValueRef before = apply_before(ring, forward);
+  warpgroup_wait(w, 0, &forward->out);
+  flash_ring_leave(ring, before, 1);
+}
+
+static void group_rows(FlashRing *ring, FlashWalk *walk, void *with) {
+  FlashGpu *flash = ring->x;
+  FlashForward *forward = with;
+  begin_sums(flash, forward);
+  flash_walk_side(walk);
+  FlashUnit first = flash_unit_first(walk);
+  Branch some = emit_if(flash->e, first.present);
+  if (walk->reads) units(ring, walk, forward, true), flash_rows_leave(ring);
+  else units_in_pairs(ring, walk, &first, forward);
+  emit_end_if(flash->e, some);
+  finish(flash, forward);
+}
+
 void gpu_attention_emit(Emit *emit) {
   FlashGpu flash = flash_new(emit);
   flash_begin(&flash, 0);
-  Warp *w = &flash.w;
-  FlashForward forward = {.out = warp_registers(w, w->f32, (int)flash.g.slice / 2),
-                          .scores =
-                              warp_registers(w, w->f32, (int)flash.g.tile[FLASH_GPU_COLUMNS] / 2),
-                          .most = warp_registers(w, w->f32, 2),
-                          .sum = warp_registers(w, w->f32, 2)};
-  warp_fill(w, &forward.out, emit_f32(emit, 0)), warp_fill(w, &forward.sum, emit_f32(emit, 0));
-  warp_fill(w, &forward.most, emit_f32(emit, NOTHING));
-  flash_read_rows(&flash);
-  flash_walk(&flash, block, &forward);
-  finish(&flash, &forward);
+  if (flash.g.wgmma) flash_groups(&flash, group_begin, group_rows);
+  else {
+    FlashForward forward = forward_of(&flash);
+    begin_sums(&flash, &forward);
+    flash_read_rows(&flash);
+    flash_walk(&flash, block, &forward);
+    finish(&flash, &forward);
+  }
   emit_end_phase(emit);
 }

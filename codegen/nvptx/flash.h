@@ -15,6 +15,7 @@ typedef struct FlashGpu {
   FlashPhase phase;
   bool rows_are_keys;
   int64_t rows, columns; /* there are */
+  LLVMValueRef number;   /* i32: of the tile of rows, in the order in which they are taken */
   LLVMValueRef head; /* i32: flat number, of queries; where rows are keys, of the group's first */
   LLVMValueRef row0, slice; /* i32: first row of the CTA, first element of its slice of the width */
   TileLoad row[2], column[2]; /* tiles; columns in two stages of all tiles */
@@ -31,7 +32,9 @@ FlashGpu flash_new(Emit *e);
 AttentionHead flash_head(const FlashGpu *flash_gpu);
 Point flash_point(const FlashGpu *flash_gpu);     /* indexes of the head */
 void flash_begin(FlashGpu *flash_gpu, int phase); /* the phase, its head, rows and tiles */
-void flash_read_rows(FlashGpu *flash_gpu);        /* begins to copy the row tiles */
+void flash_place(FlashGpu *flash_gpu);            /* head and rows of the tile of rows `number` */
+int64_t flash_stride(const FlashGpu *flash_gpu, ValueId value, Str dim);
+void flash_read_rows(FlashGpu *flash_gpu); /* begins to copy the row tiles */
 LLVMValueRef flash_row(FlashGpu *flash_gpu,
                        int half); /* i32: the lane's row of either half of its 16 */
 LLVMValueRef flash_column(FlashGpu *flash_gpu, LLVMValueRef c0, int block,
@@ -47,7 +50,7 @@ LLVMValueRef flash_workspace(FlashGpu *flash_gpu, LLVMValueRef index); /* as f32
 /* ---- lists of tiles (flash_list.c) ---- */
 void flash_list_setup(FlashGpu *flash); /* the phase's tables, if it has lists */
 void flash_list_place(
-    FlashGpu *flash_gpu); /* rows, slice and head of a CTA, in the tables' order */
+    FlashGpu *flash_gpu); /* rows, slice and head of `number`, in the tables' order */
 /* i32: where the run ends * 2 + full; the first unit of the next one, -1: none */
 void flash_list_run(FlashGpu *flash, LLVMValueRef number, LLVMValueRef word[2]);
 
@@ -64,6 +67,30 @@ typedef struct FlashBlock {
 } FlashBlock;
 typedef void FlashWork(FlashGpu *x, const FlashBlock *b, void *with);
 void flash_walk(FlashGpu *flash, FlashWork *work, void *with);
+
+/* Its parts: a unit is a tile of columns of one head of queries. */
+typedef struct FlashWalk {
+  FlashGpu *x;
+  int64_t blocks, units; /* of columns; times the heads of a group where rows are keys */
+  Registers unit, run;   /* of lists: -1, no unit is left; the number of its run */
+  bool reads;            /* the mask compares numbers in memory */
+  AttentionReaders lanes;
+  const struct Bounds *side; /* of the rows */
+} FlashWalk;
+
+typedef struct FlashUnit {
+  LLVMValueRef number, present; /* i32, i1 */
+  LLVMValueRef run[2];          /* of lists: the words of its run */
+} FlashUnit;
+FlashWalk flash_walk_new(FlashGpu *flash);
+void flash_walk_side(FlashWalk *walk); /* reads the rows' numbers that the mask compares */
+FlashUnit flash_unit_first(FlashWalk *walk);
+FlashUnit flash_unit_now(FlashWalk *walk);
+void flash_walk_run(FlashWalk *walk, FlashUnit *unit); /* reads its words, if there are lists */
+FlashUnit flash_unit_next(FlashWalk *walk, const FlashUnit *now);
+LLVMValueRef flash_unit_tile(FlashWalk *walk, LLVMValueRef unit); /* i32: which of its columns */
+void flash_unit_enter(FlashWalk *walk, LLVMValueRef unit);        /* its head */
+FlashBlock flash_unit_block(FlashWalk *walk, const FlashUnit *unit, LLVMValueRef stage);
 
 /* ---- products (flash_product.c) ---- */
 /* out = row tile r . column tile c: 16 rows of the warp, all columns of the block */

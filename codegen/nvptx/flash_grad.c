@@ -4,9 +4,13 @@
    First phase: per query the log-sum-exp in units of log 2 and delta, the sum of y dy, into the
    workspace (a query that does not exist, or has no key, gets 1e30: its P is 0). Second phase, rows
    are keys:  P^T = 2^(K Q^T - lse);  dV += P^T dY;  dS^T = P^T (V dY^T - delta);  dK += dS^T Q.
-   Third phase, rows are queries:  dQ += dS K. */
+   Third phase, rows are queries:  dQ += dS K.
+
+   By warpgroups (flash_group.c) the last products of a block run while scores of the next one are
+   issued; V dY^T follows when they are complete, so that a thread's registers hold either what was
+   packed for them or the new product. */
 #include "families.h"
-#include "flash.h"
+#include "flash_group.h"
 #include <math.h>
 
 static const double LOG2_E = 1.4426950408889634, FAR = 1e30;
@@ -14,6 +18,7 @@ static const double LOG2_E = 1.4426950408889634, FAR = 1e30;
 typedef struct FlashBackward {
   Registers p, ds, slopes, first, second; /* slopes: of a cap; first: dq or dk; second: dv */
   LLVMValueRef lse[2], delta[2];          /* of the lane's rows, where rows are queries */
+  Registers words, ds_words, before;      /* of warpgroups: P and dS packed; i32: their stage */
 } FlashBackward;
 
 /* ---- sums of rows ---- */
@@ -81,53 +86,60 @@ static void sums(FlashGpu *flash) {
 
 /* ---- blocks of scores ---- */
 
-/* The workspace value for score i's query: of the lane's row, or of its column. */
-static void of_query(FlashGpu *flash, FlashBackward *backward, const FlashBlock *block,
-                     LLVMValueRef *lse, LLVMValueRef *delta) {
+/* The log-sum-exps (0) or deltas (1) of score i's query: of the lane's row, or of its column. */
+static void of_query(FlashGpu *flash, FlashBackward *backward, const FlashBlock *block, int which,
+                     LLVMValueRef *out) {
   Warp *w = &flash->w;
   LLVMTypeRef two = LLVMVectorType(w->f32, 2);
   LLVMValueRef first = warp_add(w, warp_times(w, block->head, flash->g.queries), block->c0);
   for (int i = 0; i < backward->p.n; i++) {
-    if (!flash->rows_are_keys) {
-      lse[i] = backward->lse[i / 2 % 2], delta[i] = backward->delta[i / 2 % 2];
-      continue;
-    }
-    if (i % 4) continue;
+    if (!flash->rows_are_keys) out[i] = (which ? backward->delta : backward->lse)[i / 2 % 2];
+    if (!flash->rows_are_keys || i % 4) continue;
     LLVMValueRef at = flash_column(flash, first, i / 4, 0);
-    for (int which = 0; which < 2; which++) {
-      LLVMValueRef address = flash_workspace(flash, warp_plus(w, at, which * deltas(flash)));
-      LLVMValueRef v = LLVMBuildLoad2(flash->e->builder, two, address, "");
-      LLVMSetAlignment(v, 8);
-      for (int q = 0; q < 4; q++)
-        (which ? delta : lse)[i + q] =
-            LLVMBuildExtractElement(flash->e->builder, v, warp_i32(w, q % 2), "");
-    }
+    LLVMValueRef address = flash_workspace(flash, warp_plus(w, at, which * deltas(flash)));
+    LLVMValueRef v = LLVMBuildLoad2(flash->e->builder, two, address, "");
+    LLVMSetAlignment(v, 8);
+    for (int q = 0; q < 4; q++)
+      out[i + q] = LLVMBuildExtractElement(flash->e->builder, v, warp_i32(w, q % 2), "");
   }
 }
 
-static void block(FlashGpu *flash, const FlashBlock *flash_block, void *with) {
-  FlashBackward *backward = with;
+/* P, from scores. */
+static void powers(FlashGpu *flash, FlashBackward *backward, const LLVMValueRef *lse) {
   Warp *w = &flash->w;
-  LLVMBuilderRef builder = flash->e->builder;
-  LLVMValueRef *lse = ARENA_ARRAY(flash->e->arena, LLVMValueRef, 2 * backward->p.n),
-               *delta = lse + backward->p.n;
-  flash_scores(flash, &backward->p, 0, 0, flash_block->stage);
-  flash_mask(flash, &backward->p, &backward->slopes, flash_block);
-  of_query(flash, backward, flash_block, lse, delta);
   for (int i = 0; i < backward->p.n; i++)
     warp_set(w, &backward->p, i, flash_exp2(flash, warp_get(w, &backward->p, i), lse[i]));
-  flash_scores(flash, &backward->ds, 1, 1, flash_block->stage);
+}
+
+/* dS = P (dP - delta), and P of what dropout keeps. */
+static void differences(FlashGpu *flash, FlashBackward *backward, const FlashBlock *block,
+                        const LLVMValueRef *delta) {
+  Warp *w = &flash->w;
+  LLVMBuilderRef builder = flash->e->builder;
   bool drops = flash->f.kept != NO_VALUE;
-  if (flash->rows_are_keys && !drops)
-    flash_apply(flash, &backward->second, &backward->p, 1, flash_block->stage);
   for (int i = 0; i < backward->p.n; i++) {
     LLVMValueRef p = warp_get(w, &backward->p, i), dp = warp_get(w, &backward->ds, i), kept = NULL;
-    if (drops) kept = flash_kept(flash, flash_block, i), dp = LLVMBuildFMul(builder, dp, kept, "");
+    if (drops) kept = flash_kept(flash, block, i), dp = LLVMBuildFMul(builder, dp, kept, "");
     LLVMValueRef ds = LLVMBuildFMul(builder, LLVMBuildFSub(builder, dp, delta[i], ""), p, "");
     if (backward->slopes.n) ds = LLVMBuildFMul(builder, ds, warp_get(w, &backward->slopes, i), "");
     warp_set(w, &backward->ds, i, ds);
     if (drops) warp_set(w, &backward->p, i, LLVMBuildFMul(builder, p, kept, ""));
   }
+}
+
+static void block(FlashGpu *flash, const FlashBlock *flash_block, void *with) {
+  FlashBackward *backward = with;
+  LLVMValueRef *lse = ARENA_ARRAY(flash->e->arena, LLVMValueRef, 2 * backward->p.n),
+               *delta = lse + backward->p.n;
+  flash_scores(flash, &backward->p, 0, 0, flash_block->stage);
+  flash_mask(flash, &backward->p, &backward->slopes, flash_block);
+  of_query(flash, backward, flash_block, 0, lse), of_query(flash, backward, flash_block, 1, delta);
+  powers(flash, backward, lse);
+  flash_scores(flash, &backward->ds, 1, 1, flash_block->stage);
+  bool drops = flash->f.kept != NO_VALUE;
+  if (flash->rows_are_keys && !drops)
+    flash_apply(flash, &backward->second, &backward->p, 1, flash_block->stage);
+  differences(flash, backward, flash_block, delta);
   if (flash->rows_are_keys && drops)
     flash_apply(flash, &backward->second, &backward->p, 1, flash_block->stage);
   flash_apply(flash, &backward->first, &backward->ds, 0, flash_block->stage);
@@ -145,7 +157,7 @@ static void read_sums(FlashGpu *flash, FlashBackward *backward) {
   }
 }
 
-static void gradients(FlashGpu *flash) {
+static FlashBackward backward_of(FlashGpu *flash) {
   Warp *w = &flash->w;
   int scores = (int)flash->g.tile[FLASH_GPU_COLUMNS] / 2, out = (int)flash->g.slice / 2;
   FlashBackward backward = {.p = warp_registers(w, w->f32, scores),
@@ -153,14 +165,148 @@ static void gradients(FlashGpu *flash) {
   backward.slopes = warp_registers(w, w->f32, flash->f.cap != 0 ? scores : 0);
   backward.first = warp_registers(w, w->f32, out);
   backward.second = warp_registers(w, w->f32, flash->rows_are_keys ? out : 0);
-  warp_fill(w, &backward.first, emit_f32(flash->e, 0)),
-      warp_fill(w, &backward.second, emit_f32(flash->e, 0));
+  return backward;
+}
+
+static void begin_sums(FlashGpu *flash, FlashBackward *backward) {
+  warp_fill(&flash->w, &backward->first, emit_f32(flash->e, 0));
+  warp_fill(&flash->w, &backward->second, emit_f32(flash->e, 0));
+}
+
+static void put(FlashGpu *flash, FlashBackward *backward) {
+  LLVMValueRef scale = emit_f32(flash->e, flash->f.scale), scales[] = {scale, scale};
+  flash_put(flash, flash->rows_are_keys ? flash->f.dk : flash->f.dq, &backward->first, scales);
+  if (flash->rows_are_keys) flash_put(flash, flash->f.dv, &backward->second, NULL);
+}
+
+static void gradients(FlashGpu *flash) {
+  FlashBackward backward = backward_of(flash);
+  begin_sums(flash, &backward);
   flash_read_rows(flash);
   read_sums(flash, &backward);
   flash_walk(flash, block, &backward);
-  LLVMValueRef scale = emit_f32(flash->e, flash->f.scale), scales[] = {scale, scale};
-  flash_put(flash, flash->rows_are_keys ? flash->f.dk : flash->f.dq, &backward.first, scales);
-  if (flash->rows_are_keys) flash_put(flash, flash->f.dv, &backward.second, NULL);
+  put(flash, &backward);
+}
+
+/* ---- by warpgroups ---- */
+
+static void *group_begin(FlashGpu *flash) {
+  FlashBackward *backward = ARENA_ARRAY(flash->e->arena, FlashBackward, 1);
+  *backward = backward_of(flash);
+  backward->ds_words = flash_group_words(flash);
+  if (flash->rows_are_keys) backward->words = flash_group_words(flash);
+  backward->before = warp_registers(&flash->w, flash->w.i32, 1);
+  return backward;
+}
+
+/* Issues the product that gives scores (0) or dP (1). */
+static void begin_product(FlashRing *ring, FlashBackward *backward, LLVMValueRef stage, int which) {
+  Warp *w = &ring->x->w;
+  warpgroup_begin(w);
+  flash_group_scores(ring, which ? &backward->ds : &backward->p, which, stage, which);
+  warpgroup_commit(w);
+}
+
+/* Until all but the last `under_way` groups of products are complete: sums are among the others. */
+static void wait_sums(FlashRing *ring, FlashBackward *backward, int under_way) {
+  Warp *w = &ring->x->w;
+  warpgroup_wait(w, under_way, &backward->first);
+  if (ring->x->rows_are_keys) warpgroup_wait(w, under_way, &backward->second);
+}
+
+/* The unit before, whose last products were left to run. */
+static void end_before(FlashRing *ring, FlashBackward *backward, int under_way) {
+  LLVMValueRef before = warp_get(&ring->x->w, &backward->before, 0);
+  wait_sums(ring, backward, under_way);
+  for (int c = 0; c < 2; c++) flash_ring_leave(ring, before, c);
+}
+
+/* From scores and dP to the products that add. */
+static void end_unit(FlashRing *ring, const FlashBlock *flash_block, FlashBackward *backward,
+                     bool is_first) {
+  FlashGpu *flash = ring->x;
+  Warp *w = &flash->w;
+  LLVMValueRef *of = ARENA_ARRAY(flash->e->arena, LLVMValueRef, backward->p.n);
+  warpgroup_wait(w, 1, &backward->p);
+  flash_mask(flash, &backward->p, &backward->slopes, flash_block);
+  of_query(flash, backward, flash_block, 0, of);
+  powers(flash, backward, of);
+  warpgroup_wait(w, 0, &backward->ds);
+  of_query(flash, backward, flash_block, 1, of);
+  differences(flash, backward, flash_block, of);
+  if (flash->rows_are_keys) flash_group_pack(flash, &backward->p, &backward->words);
+  flash_group_pack(flash, &backward->ds, &backward->ds_words);
+  warpgroup_begin(w);
+  if (flash->rows_are_keys)
+    flash_group_apply(ring, &backward->second, &backward->words, flash_block->stage, 1, is_first);
+  flash_group_apply(ring, &backward->first, &backward->ds_words, flash_block->stage, 0, is_first);
+  warpgroup_commit(w);
+}
+
+static void next_unit(FlashRing *ring, FlashWalk *walk, const FlashUnit *unit) {
+  flash_ring_next(ring);
+  flash_unit_next(walk, unit);
+}
+
+/* A unit by itself: its facts, when its operands have come, may leave its products out. */
+static void unit_alone(FlashRing *ring, FlashWalk *walk, FlashUnit *unit, FlashBackward *backward) {
+  FlashGpu *flash = ring->x;
+  LLVMValueRef stage = warp_get(&flash->w, &ring->stage, 0);
+  FlashBlock flash_block = flash_unit_block(walk, unit, stage);
+  for (int c = 0; c < 2; c++) flash_ring_meet(ring, stage, c);
+  Branch some = emit_if(flash->e, flash_block.some);
+  for (int which = 0; which < 2; which++) begin_product(ring, backward, stage, which);
+  end_unit(ring, &flash_block, backward, false);
+  wait_sums(ring, backward, 0);
+  emit_end_if(flash->e, some);
+  for (int c = 0; c < 2; c++) flash_ring_leave(ring, stage, c);
+  next_unit(ring, walk, unit);
+}
+
+static void unit_of_pairs(FlashRing *ring, FlashWalk *walk, FlashUnit *unit,
+                          FlashBackward *backward, bool is_first) {
+  FlashGpu *flash = ring->x;
+  LLVMValueRef stage = warp_get(&flash->w, &ring->stage, 0);
+  flash_ring_meet(ring, stage, 0);
+  begin_product(ring, backward, stage, 0);
+  if (!is_first) end_before(ring, backward, 1);
+  flash_ring_meet(ring, stage, 1);
+  begin_product(ring, backward, stage, 1);
+  FlashBlock flash_block = flash_unit_block(walk, unit, stage);
+  end_unit(ring, &flash_block, backward, is_first);
+  warp_set(&flash->w, &backward->before, 0, stage);
+  next_unit(ring, walk, unit);
+}
+
+/* All that remain. */
+static void units(FlashRing *ring, FlashWalk *walk, FlashBackward *backward) {
+  FlashGpu *flash = ring->x;
+  WarpLoop loop = warp_loop(&flash->w);
+  FlashUnit now = flash_unit_now(walk);
+  warp_loop_while(&flash->w, &loop, now.present);
+  flash_walk_run(walk, &now);
+  if (walk->reads) unit_alone(ring, walk, &now, backward);
+  else unit_of_pairs(ring, walk, &now, backward, false);
+  warp_loop_end(&flash->w, &loop);
+}
+
+static void group_rows(FlashRing *ring, FlashWalk *walk, void *with) {
+  FlashGpu *flash = ring->x;
+  FlashBackward *backward = with;
+  begin_sums(flash, backward);
+  read_sums(flash, backward);
+  flash_walk_side(walk);
+  FlashUnit first = flash_unit_first(walk);
+  Branch some = emit_if(flash->e, first.present);
+  if (!walk->reads) {
+    flash_walk_run(walk, &first);
+    unit_of_pairs(ring, walk, &first, backward, true);
+  }
+  units(ring, walk, backward);
+  flash_rows_leave(ring);
+  if (!walk->reads) end_before(ring, backward, 0);
+  emit_end_if(flash->e, some);
+  put(flash, backward);
 }
 
 void gpu_attention_grad_emit(Emit *emit) {
@@ -168,6 +314,7 @@ void gpu_attention_grad_emit(Emit *emit) {
   for (int i = 0; i < flash.g.phases; i++) {
     flash_begin(&flash, i);
     if (flash.phase == FLASH_ROWSUMS) sums(&flash);
+    else if (flash.g.wgmma) flash_groups(&flash, group_begin, group_rows);
     else gradients(&flash);
     emit_end_phase(emit);
   }

@@ -98,8 +98,8 @@ void flash_list_place(FlashGpu *flash_gpu) {
   const Flash *flash = &flash_gpu->f;
   int64_t slices = flash_gpu->g.tile[FLASH_GPU_SLICES], groups = flash->group.count;
   int64_t heads = flash->shared.count * (flash_gpu->rows_are_keys ? 1 : groups) / lists->classes;
-  LLVMValueRef word[4], rest = warp_rem(w, w->cta, heads * slices);
-  LLVMValueRef number = warp_div(w, w->cta, heads * slices);
+  LLVMValueRef word[4], rest = warp_rem(w, flash_gpu->number, heads * slices);
+  LLVMValueRef number = warp_div(w, flash_gpu->number, heads * slices);
   read_row(flash_gpu, flash_gpu->order, warp_add(w, number, first_of_rank(flash_gpu)), 4, word);
   LLVMValueRef class = warp_div(w, word[0], lists->tiles);
   flash_gpu->row0 =

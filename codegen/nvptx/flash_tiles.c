@@ -3,6 +3,8 @@
 #include "flash.h"
 #include "ir/support/num.h"
 
+enum { SECTION_BYTES = 16 << 20 }; /* keys and values, or queries and dy */
+
 FlashGpu flash_new(Emit *emit) {
   FlashGpu flash_gpu = {.e = emit, .f = flash_of(emit->k)};
   emit->lanes = 1, emit->index = emit_type(emit, ELEM_i64); /* bounds of masks are i64 */
@@ -25,7 +27,7 @@ Point flash_point(const FlashGpu *flash_gpu) {
 
 /* ---- tiles ---- */
 
-static int64_t stride_of(const FlashGpu *flash_gpu, ValueId value, Str dim) {
+int64_t flash_stride(const FlashGpu *flash_gpu, ValueId value, Str dim) {
   return expr_stride(flash_gpu->e->k, value, type_find(value_type(flash_gpu->e->k, value), dim));
 }
 
@@ -49,8 +51,8 @@ static TileLoad load_of(FlashGpu *flash_gpu, ValueId value, bool keys, bool colu
                    .shared = flash_gpu->elem};
   load.none_held = flash->grad; /* whose sums fill the registers */
   load.side.async = (flash_gpu->g.tile[FLASH_GPU_COPY] - 1) & bit;
-  load.k = one_dim(row, keys ? flash->keys : flash->queries, stride_of(flash_gpu, value, row));
-  load.mn = one_dim(flash->dim, flash->width, stride_of(flash_gpu, value, flash->dim));
+  load.k = one_dim(row, keys ? flash->keys : flash->queries, flash_stride(flash_gpu, value, row));
+  load.mn = one_dim(flash->dim, flash->width, flash_stride(flash_gpu, value, flash->dim));
   load.k_extent = load.k.inner, load.k_tile = load.side.rows;
   load.mn_extent = flash->width, load.mn_tile = flash_gpu->g.width;
   load.threads = 2 * (int)flash_gpu->g.tile[FLASH_GPU_ROWS], load.mn0 = warp_i32(&flash_gpu->w, 0);
@@ -84,9 +86,37 @@ static void setup_tiles(FlashGpu *flash_gpu) {
   }
 }
 
-/* Blocks of rows of one head are neighbours, the last ones first: under a causal mask they have
-   most work. */
-static void place(FlashGpu *flash_gpu) {
+static void setup_panels(FlashGpu *flash_gpu) {
+  int rows = flash_gpu_tiles(flash_gpu->phase, false);
+  for (int i = 0; i < rows; i++) flash_gpu->row_at[i] = i * flash_gpu->g.row.bytes;
+  flash_gpu->column_at = rows * flash_gpu->g.row.bytes;
+}
+
+typedef struct RowsOrder {
+  LLVMValueRef head, block; /* i32: of tile `number` of rows; head: times slices */
+} RowsOrder;
+
+/* Blocks of rows of one head are neighbours. */
+static RowsOrder by_head(FlashGpu *flash, int64_t blocks) {
+  Warp *w = &flash->w;
+  return (RowsOrder){warp_div(w, flash->number, blocks), warp_rem(w, flash->number, blocks)};
+}
+
+/* CTAs that take tile after tile get about equal work if the long ones come first; sections of
+   heads whose columns together stay in the second-level cache come one after the other. */
+static RowsOrder by_section(FlashGpu *flash, int64_t blocks) {
+  Warp *w = &flash->w;
+  int64_t heads = flash->g.tiles[flash->e->phase] / blocks, section = heads,
+          each = 4 * flash->columns * flash->f.width;
+  while (section > 1 && (section * each > SECTION_BYTES || heads % section)) section--;
+  LLVMValueRef number = warp_rem(w, flash->number, section * blocks);
+  LLVMValueRef first = warp_times(w, warp_div(w, flash->number, section * blocks), section);
+  return (RowsOrder){warp_add(w, first, warp_rem(w, number, section)),
+                     warp_div(w, number, section)};
+}
+
+/* The last blocks of queries first: under a causal mask they have most work. */
+void flash_place(FlashGpu *flash_gpu) {
   Warp *w = &flash_gpu->w;
   Emit *emit = flash_gpu->e;
   const Flash *flash = &flash_gpu->f;
@@ -94,14 +124,13 @@ static void place(FlashGpu *flash_gpu) {
     flash_list_place(flash_gpu);
     return;
   }
-  int64_t blocks = ceil_div(flash_gpu->rows, flash_gpu->g.tile[FLASH_GPU_ROWS]);
-  LLVMValueRef slices = warp_div(w, w->cta, blocks), block = warp_rem(w, w->cta, blocks);
+  int64_t blocks = ceil_div(flash_gpu->rows, flash_gpu->g.tile[FLASH_GPU_ROWS]),
+          slices = flash_gpu->g.tile[FLASH_GPU_SLICES], groups = flash->group.count;
+  RowsOrder order = flash_gpu->g.wgmma ? by_section(flash_gpu, blocks) : by_head(flash_gpu, blocks);
+  LLVMValueRef block = order.block, head = warp_div(w, order.head, slices);
   if (!flash_gpu->rows_are_keys) block = warp_sub(w, warp_i32(w, blocks - 1), block);
   flash_gpu->row0 = warp_times(w, block, flash_gpu->g.tile[FLASH_GPU_ROWS]);
-  flash_gpu->slice =
-      warp_times(w, warp_rem(w, slices, flash_gpu->g.tile[FLASH_GPU_SLICES]), flash_gpu->g.slice);
-  LLVMValueRef head = warp_div(w, slices, flash_gpu->g.tile[FLASH_GPU_SLICES]);
-  int64_t groups = flash->group.count;
+  flash_gpu->slice = warp_times(w, warp_rem(w, order.head, slices), flash_gpu->g.slice);
   flash_gpu->head = flash_gpu->rows_are_keys ? warp_times(w, head, groups) : head;
   flash_gpu->shared = warp_wide(w, flash_gpu->rows_are_keys ? head : warp_div(w, head, groups));
   flash_gpu->group =
@@ -119,7 +148,12 @@ void flash_begin(FlashGpu *flash_gpu, int phase) {
   flash_gpu->columns = flash_gpu->rows_are_keys ? flash_gpu->f.queries : flash_gpu->f.keys;
   if (flash_gpu->phase == FLASH_ROWSUMS) return;
   flash_list_setup(flash_gpu);
-  place(flash_gpu);
+  if (flash_gpu->g.wgmma) {
+    setup_panels(flash_gpu);
+    return;
+  }
+  flash_gpu->number = flash_gpu->w.cta;
+  flash_place(flash_gpu);
   setup_tiles(flash_gpu);
 }
 
@@ -152,7 +186,7 @@ static bool side_by_side(const FlashGpu *flash_gpu) {
   const Fn *fn = flash_gpu->e->k;
   for (uint32_t r = 0; r < fn->results.n; r++) {
     bool present = type_find(value_type(fn, fn->results.at[r]), flash_gpu->f.dim) >= 0;
-    if (present && stride_of(flash_gpu, fn->results.at[r], flash_gpu->f.dim) != 1) return false;
+    if (present && flash_stride(flash_gpu, fn->results.at[r], flash_gpu->f.dim) != 1) return false;
   }
   return flash_gpu->f.width % 2 == 0;
 }

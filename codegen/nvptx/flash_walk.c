@@ -16,30 +16,16 @@
 #include "ir/mask/mask_range.h"
 #include "ir/support/num.h"
 
-typedef struct TileWalk {
-  FlashGpu *x;
-  int64_t blocks, units; /* of columns; times the heads of a group where rows are keys */
-  Registers unit, run;   /* of lists: -1, no unit is left; the number of its run */
-  bool reads;            /* the mask compares numbers in memory */
-  AttentionReaders lanes;
-  const struct Bounds *side; /* of the rows */
-} TileWalk;
-
-typedef struct Unit {
-  LLVMValueRef number, present; /* i32, i1 */
-  LLVMValueRef run[2];          /* of lists: the words of its run */
-} Unit;
-
-static LLVMValueRef tile_of(TileWalk *walk, LLVMValueRef unit) {
+LLVMValueRef flash_unit_tile(FlashWalk *walk, LLVMValueRef unit) {
   bool one = walk->x->lists.present && !walk->x->rows_are_keys;
   return one ? unit : warp_rem(&walk->x->w, unit, walk->blocks);
 }
 
-static LLVMValueRef first_column(TileWalk *walk, LLVMValueRef unit) {
-  return warp_times(&walk->x->w, tile_of(walk, unit), walk->x->g.tile[FLASH_GPU_COLUMNS]);
+static LLVMValueRef first_column(FlashWalk *walk, LLVMValueRef unit) {
+  return warp_times(&walk->x->w, flash_unit_tile(walk, unit), walk->x->g.tile[FLASH_GPU_COLUMNS]);
 }
 
-static void enter_unit(TileWalk *walk, LLVMValueRef unit) { /* its head */
+void flash_unit_enter(FlashWalk *walk, LLVMValueRef unit) {
   FlashGpu *flash = walk->x;
   if (flash->rows_are_keys)
     flash->group = warp_wide(&flash->w, warp_div(&flash->w, unit, walk->blocks));
@@ -53,10 +39,10 @@ static LLVMValueRef end_of_rows(FlashGpu *flash) {
 }
 
 /* Facts of a mask over a unit; `reads`: numbers in memory are read for them. */
-static MaskFacts facts_of(TileWalk *walk, ValueId mask, LLVMValueRef unit, bool reads) {
+static MaskFacts facts_of(FlashWalk *walk, ValueId mask, LLVMValueRef unit, bool reads) {
   FlashGpu *flash = walk->x;
   Warp *w = &flash->w;
-  enter_unit(walk, unit);
+  flash_unit_enter(walk, unit);
   LLVMValueRef c0 = first_column(walk, unit);
   LLVMValueRef c1 =
       warp_min(w, warp_plus(w, c0, flash->g.tile[FLASH_GPU_COLUMNS]), warp_i32(w, flash->columns));
@@ -71,7 +57,7 @@ static MaskFacts facts_of(TileWalk *walk, ValueId mask, LLVMValueRef unit, bool 
   return attention_head_facts(&head, at[rows], at[rows + 1], at[2 - rows], at[3 - rows]);
 }
 
-static void read_side(TileWalk *walk) {
+void flash_walk_side(FlashWalk *walk) {
   FlashGpu *flash = walk->x;
   Warp *w = &flash->w;
   walk->reads = flash->f.mask != NO_VALUE && mask_reads(flash->e->k, flash->f.mask);
@@ -86,7 +72,7 @@ static void read_side(TileWalk *walk) {
 /* ---- what is next, by intervals ---- */
 
 /* The first unit from `unit` on that has a score to compute, or the number of units. */
-static LLVMValueRef next_by_mask(TileWalk *walk, LLVMValueRef unit) {
+static LLVMValueRef next_by_mask(FlashWalk *walk, LLVMValueRef unit) {
   Warp *w = &walk->x->w;
   Emit *emit = walk->x->e;
   if (walk->x->f.mask == NO_VALUE) return unit;
@@ -104,7 +90,7 @@ static LLVMValueRef next_by_mask(TileWalk *walk, LLVMValueRef unit) {
 }
 
 /* Whether all scores of a unit are admitted: none is past the end of the columns. */
-static LLVMValueRef all_by_mask(TileWalk *walk, LLVMValueRef unit, LLVMValueRef all) {
+static LLVMValueRef all_by_mask(FlashWalk *walk, LLVMValueRef unit, LLVMValueRef all) {
   FlashGpu *flash = walk->x;
   Warp *w = &flash->w;
   if (flash->rows_are_keys || flash->columns % flash->g.tile[FLASH_GPU_COLUMNS] == 0) return all;
@@ -114,7 +100,7 @@ static LLVMValueRef all_by_mask(TileWalk *walk, LLVMValueRef unit, LLVMValueRef 
 
 /* ---- what is next, by lists ---- */
 
-static void step_list(TileWalk *walk, const Unit *now) {
+static void step_list(FlashWalk *walk, const FlashUnit *now) {
   Warp *w = &walk->x->w;
   LLVMBuilderRef b = walk->x->e->builder;
   LLVMValueRef next = warp_plus(w, now->number, 1);
@@ -124,7 +110,7 @@ static void step_list(TileWalk *walk, const Unit *now) {
   warp_set(w, &walk->run, 0, LLVMBuildSelect(b, inside, run, warp_plus(w, run, 1), ""));
 }
 
-static LLVMValueRef all_by_list(TileWalk *walk, LLVMValueRef end) {
+static LLVMValueRef all_by_list(FlashWalk *walk, LLVMValueRef end) {
   const FlashLists *l = &walk->x->lists;
   LLVMBuilderRef b = walk->x->e->builder;
   LLVMTypeRef i1 = LLVMInt1TypeInContext(walk->x->e->context);
@@ -133,37 +119,43 @@ static LLVMValueRef all_by_list(TileWalk *walk, LLVMValueRef end) {
 
 /* ---- either way ---- */
 
-static Unit unit_now(TileWalk *walk) {
+FlashUnit flash_unit_now(FlashWalk *walk) {
   Warp *w = &walk->x->w;
   LLVMValueRef u = warp_get(w, &walk->unit, 0);
   if (walk->x->lists.present)
-    return (Unit){.number = u, .present = warp_less(w, warp_i32(w, -1), u)};
-  return (Unit){.number = u, .present = warp_less(w, u, warp_i32(w, walk->units))};
+    return (FlashUnit){.number = u, .present = warp_less(w, warp_i32(w, -1), u)};
+  return (FlashUnit){.number = u, .present = warp_less(w, u, warp_i32(w, walk->units))};
 }
 
-static Unit first_unit(TileWalk *walk) {
+void flash_walk_run(FlashWalk *walk, FlashUnit *unit) {
+  FlashGpu *flash = walk->x;
+  if (!flash->lists.present) return;
+  flash_list_run(flash, warp_get(&flash->w, &walk->run, 0), unit->run);
+}
+
+FlashUnit flash_unit_first(FlashWalk *walk) {
   FlashGpu *flash = walk->x;
   Warp *w = &flash->w;
   bool lists = flash->lists.present;
   warp_set(w, &walk->unit, 0, lists ? flash->unit : next_by_mask(walk, warp_i32(w, 0)));
   if (lists) warp_set(w, &walk->run, 0, flash->list);
-  return unit_now(walk);
+  return flash_unit_now(walk);
 }
 
-static Unit next_unit(TileWalk *walk, const Unit *now) {
+FlashUnit flash_unit_next(FlashWalk *walk, const FlashUnit *now) {
   Warp *w = &walk->x->w;
   if (walk->x->lists.present) step_list(walk, now);
   else warp_set(w, &walk->unit, 0, next_by_mask(walk, warp_plus(w, now->number, 1)));
-  return unit_now(walk);
+  return flash_unit_now(walk);
 }
 
-static void begin_unit(TileWalk *walk, const Unit *unit, LLVMValueRef stage) {
+static void begin_unit(FlashWalk *walk, const FlashUnit *unit, LLVMValueRef stage) {
   FlashGpu *flash = walk->x;
   Warp *w = &flash->w;
   LLVMValueRef end = warp_i32(w, walk->blocks);
-  LLVMValueRef tile =
-      LLVMBuildSelect(flash->e->builder, unit->present, tile_of(walk, unit->number), end, "");
-  enter_unit(walk, unit->number);
+  LLVMValueRef tile = LLVMBuildSelect(flash->e->builder, unit->present,
+                                      flash_unit_tile(walk, unit->number), end, "");
+  flash_unit_enter(walk, unit->number);
   if (flash->rows_are_keys) { /* no head after the last one */
     LLVMValueRef last = emit_i64(flash->e, flash->f.group.count - 1);
     flash->group = LLVMBuildSelect(flash->e->builder, unit->present, flash->group, last, "");
@@ -175,13 +167,13 @@ static void begin_unit(TileWalk *walk, const Unit *unit, LLVMValueRef stage) {
   }
 }
 
-static void end_unit(TileWalk *walk, LLVMValueRef stage) {
+static void end_unit(FlashWalk *walk, LLVMValueRef stage) {
   for (int i = 0; i < flash_gpu_tiles(walk->x->phase, true); i++)
     tile_load_end(&walk->x->w, &walk->x->column[i], stage);
 }
 
 /* Facts of the parts of the mask that data decides, over a unit of a list. */
-static MaskFacts facts_of_parts(TileWalk *walk, LLVMValueRef unit) {
+static MaskFacts facts_of_parts(FlashWalk *walk, LLVMValueRef unit) {
   FlashGpu *flash = walk->x;
   LLVMBuilderRef b = flash->e->builder;
   LLVMTypeRef i1 = LLVMInt1TypeInContext(flash->e->context);
@@ -194,7 +186,7 @@ static MaskFacts facts_of_parts(TileWalk *walk, LLVMValueRef unit) {
   return sum;
 }
 
-static FlashBlock block_of(TileWalk *walk, const Unit *unit, LLVMValueRef stage) {
+FlashBlock flash_unit_block(FlashWalk *walk, const FlashUnit *unit, LLVMValueRef stage) {
   FlashGpu *flash = walk->x;
   Warp *w = &flash->w;
   FlashBlock block = {.c0 = first_column(walk, unit->number), .stage = stage, .head = flash->head};
@@ -204,16 +196,16 @@ static FlashBlock block_of(TileWalk *walk, const Unit *unit, LLVMValueRef stage)
   block.all = lists ? all_by_list(walk, unit->run[0]) : all_by_mask(walk, unit->number, facts.all);
   block.some = walk->reads ? facts.some : NULL, block.sure = facts.all;
   block.parts = flash->lists.parts, block.part = flash->lists.part; /* none without lists */
-  enter_unit(walk, unit->number);
+  flash_unit_enter(walk, unit->number);
   if (flash->rows_are_keys)
     block.head = warp_add(w, flash->head, warp_div(w, unit->number, walk->blocks));
   return block;
 }
 
-static TileWalk walk_of(FlashGpu *flash) {
+FlashWalk flash_walk_new(FlashGpu *flash) {
   Warp *w = &flash->w;
-  TileWalk walk = {.x = flash,
-                   .blocks = ceil_div(flash->columns, flash->g.tile[FLASH_GPU_COLUMNS])};
+  FlashWalk walk = {.x = flash,
+                    .blocks = ceil_div(flash->columns, flash->g.tile[FLASH_GPU_COLUMNS])};
   walk.units = walk.blocks * (flash->rows_are_keys ? flash->f.group.count : 1);
   walk.unit = warp_registers(w, w->i32, 1);
   if (flash->lists.present) walk.run = warp_registers(w, w->i32, 1);
@@ -222,25 +214,25 @@ static TileWalk walk_of(FlashGpu *flash) {
 
 void flash_walk(FlashGpu *flash, FlashWork *work, void *with) {
   Warp *w = &flash->w;
-  TileWalk walk = walk_of(flash);
-  read_side(&walk);
+  FlashWalk walk = flash_walk_new(flash);
+  flash_walk_side(&walk);
   Registers stage = warp_registers(w, w->i32, 1);
   LLVMValueRef zero = warp_i32(w, 0);
-  Unit first = first_unit(&walk);
+  FlashUnit first = flash_unit_first(&walk);
   begin_unit(&walk, &first, zero), end_unit(&walk, zero);
   warp_commit(w);
   warp_set(w, &stage, 0, zero);
   WarpLoop loop = warp_loop(w);
-  Unit now = unit_now(&walk);
+  FlashUnit now = flash_unit_now(&walk);
   LLVMValueRef here = warp_get(w, &stage, 0);
   warp_loop_while(w, &loop, now.present);
-  if (flash->lists.present) flash_list_run(flash, warp_get(w, &walk.run, 0), now.run);
+  flash_walk_run(&walk, &now);
   warp_wait(w, 0), warp_barrier(w);
-  Unit next = next_unit(&walk, &now);
+  FlashUnit next = flash_unit_next(&walk, &now);
   LLVMValueRef other = warp_sub(w, warp_i32(w, flash->stage_bytes), here);
   begin_unit(&walk, &next, other);
   warp_commit(w);
-  FlashBlock block = block_of(&walk, &now, here);
+  FlashBlock block = flash_unit_block(&walk, &now, here);
   Branch some = {0};
   if (block.some) some = emit_if(flash->e, block.some);
   work(flash, &block, with);

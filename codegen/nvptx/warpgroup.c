@@ -41,9 +41,9 @@ LLVMValueRef warpgroup_operand(Warp *w, LLVMValueRef offset, int64_t panel) {
 static void with_sums(Warp *w, const char *text, const char *more, const Registers *sums, int n,
                       LLVMValueRef *args) {
   LLVMTypeRef types[128];
-  LLVMValueRef all[128 + 4];
+  LLVMValueRef all[128 + 8];
   const char *results = "", *tied = "";
-  must(sums->n <= 128 && n <= 4, "kernel %s: a product of %d sums", w->e->k->name, sums->n);
+  must(sums->n <= 128 && n <= 8, "kernel %s: a product of %d sums", w->e->k->name, sums->n);
   for (int i = 0; i < sums->n; i++) {
     types[i] = w->f32, all[i] = warp_get(w, sums, i);
     results = arena_printf(w->e->arena, "%s=f,", results);
@@ -57,18 +57,32 @@ static void with_sums(Warp *w, const char *text, const char *more, const Registe
     warp_set(w, sums, i, LLVMBuildExtractValue(w->e->builder, v, (unsigned)i, ""));
 }
 
-void warpgroup_multiply(Warp *w, Elem elem, const Registers *sums, LLVMValueRef a, bool a_across,
-                        LLVMValueRef b, bool b_across, LLVMValueRef add) {
+/* The instruction up to its sums. */
+static const char *product_text(Warp *w, Elem elem, const Registers *sums) {
   const char *names = "$0", *type = elem == ELEM_bf16 ? "bf16" : "f16";
   must(elem_is_half(elem), "kernel %s: wgmma of %s", w->e->k->name, elem_name(elem));
   for (int i = 1; i < sums->n; i++) names = arena_printf(w->e->arena, "%s, $%d", names, i);
-  const char *text = arena_printf(
-      w->e->arena,
-      "wgmma.mma_async.sync.aligned.m64n%dk16.f32.%s.%s {%s}, $%d, $%d, $%d, 1, 1, %d, %d;",
-      2 * sums->n, type, type, names, 2 * sums->n, 2 * sums->n + 1, 2 * sums->n + 2, a_across,
-      b_across);
+  return arena_printf(w->e->arena, "wgmma.mma_async.sync.aligned.m64n%dk16.f32.%s.%s {%s}",
+                      2 * sums->n, type, type, names);
+}
+
+void warpgroup_multiply(Warp *w, Elem elem, const Registers *sums, LLVMValueRef a, bool a_across,
+                        LLVMValueRef b, bool b_across, LLVMValueRef add) {
+  int n = 2 * sums->n;
+  const char *text = arena_printf(w->e->arena, "%s, $%d, $%d, $%d, 1, 1, %d, %d;",
+                                  product_text(w, elem, sums), n, n + 1, n + 2, a_across, b_across);
   LLVMValueRef args[] = {a, b, add};
   with_sums(w, text, "l,l,b,", sums, 3, args);
+}
+
+void warpgroup_multiply_words(Warp *w, Elem elem, const Registers *sums, const LLVMValueRef a[4],
+                              LLVMValueRef b, bool b_across, LLVMValueRef add) {
+  int n = 2 * sums->n;
+  const char *text =
+      arena_printf(w->e->arena, "%s, {$%d, $%d, $%d, $%d}, $%d, $%d, 1, 1, %d;",
+                   product_text(w, elem, sums), n, n + 1, n + 2, n + 3, n + 4, n + 5, b_across);
+  LLVMValueRef args[] = {a[0], a[1], a[2], a[3], b, add};
+  with_sums(w, text, "r,r,r,r,l,b,", sums, 6, args);
 }
 
 void warpgroup_wait(Warp *w, int groups, const Registers *sums) {

@@ -24,6 +24,10 @@ void warpgroup_begin(Warp *w); /* before the first product of a group */
    what is contiguous in the operand. */
 void warpgroup_multiply(Warp *w, Elem elem, const Registers *sums, LLVMValueRef a, bool a_across,
                         LLVMValueRef b, bool b_across, LLVMValueRef add);
+/* The same with a of 16 bits in four words of each thread, as sums leave it: two rows of eight in
+   turn. */
+void warpgroup_multiply_words(Warp *w, Elem elem, const Registers *sums, const LLVMValueRef a[4],
+                              LLVMValueRef b, bool b_across, LLVMValueRef add);
 void warpgroup_commit(Warp *w);
 void warpgroup_wait(Warp *w, int groups, const Registers *sums);
 #endif

@@ -12,15 +12,16 @@ static CpuPlan plan(const CpuCut *c) {
 
 static void plan_attention(GpuCut *cut) {
   if (!gpu_need_tile(cut, FLASH_GPU_COUNT)) return;
-  if (!gpu_need(cut, gpu_flash_fits(cut->k, cut->tile, INT64_MAX), "no CTA can have such a tile"))
+  if (!gpu_need(cut, gpu_flash_fits(cut->m, cut->k, cut->tile, INT64_MAX),
+                "no CTA can have such a tile"))
     return;
   Flash flash = flash_of(cut->k);
-  FlashGpuPlan plan = gpu_flash_plan(cut->k, &flash, cut->tile);
+  FlashGpuPlan plan = gpu_flash_plan(cut->m, cut->k, &flash, cut->tile);
   gpu_need(cut, cut->tile[FLASH_GPU_SLICES] == plan.tile[FLASH_GPU_SLICES],
            "its slices are of another width");
   gpu_need(cut, cut->tile[FLASH_GPU_COPY] == plan.tile[FLASH_GPU_COPY],
            "its operands are not copied so");
-  gpu_need(cut, gpu_is_variant(cut, plan.mma ? "mma" : "fma"),
+  gpu_need(cut, gpu_is_variant(cut, flash_gpu_variant(&plan)),
            "its variant multiplies other types");
   cut->p.phases = plan.phases, cut->p.workspace = plan.workspace;
   for (int i = 0; i < plan.phases; i++)
@@ -31,8 +32,8 @@ static void plan_attention(GpuCut *cut) {
 #define SHAPE                                                                                      \
   {                                                                                                \
     .beside = 1u << FAMILY_ATTENTION, .heart = FAMILY_ATTENTION, .least = 1, .most = 1,            \
-    .tile = FLASH_COUNT, .needed = FLASH_KEY_PARTS, .plan = plan, .gpu_variants = " fma mma ",     \
-    .gpu_plan = plan_attention,                                                                    \
+    .tile = FLASH_COUNT, .needed = FLASH_KEY_PARTS, .plan = plan,                                  \
+    .gpu_variants = " fma mma wgmma ", .gpu_plan = plan_attention,                                 \
   }
 
 const FamilyShape attention_family = SHAPE, attention_grad_family = SHAPE;

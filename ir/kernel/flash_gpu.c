@@ -1,16 +1,21 @@
 /* The arithmetic of attention's cut on a GPU; see flash_gpu.h. Rows in shared memory are padded by
    16 bytes: their number of 16-byte pieces is odd, so eight neighbours begin in eight different
-   banks. */
+   banks. With wgmma they are in panels of 128 bytes, one after the other. */
 #include "flash_gpu.h"
 #include "ir/support/num.h"
 
 enum { SUM_ROWS = 4 }; /* queries of a CTA of the first phase of the gradient: one per warp */
 
 static GemmSide side_of(const FlashGpuPlan *plan, int64_t rows, bool async) {
-  GemmSide s = {.async = async, .elem = plan->mma ? 2 : 4, .rows = rows, .columns = plan->width};
-  s.pitch = s.columns * s.elem + 16;
-  s.bytes = s.rows * s.pitch;
-  return s;
+  GemmSide side = {.async = async, .elem = plan->mma ? 2 : 4, .rows = rows, .columns = plan->width};
+  if (plan->wgmma) {
+    side.panels = true, side.pitch = 2 * WGMMA_K;
+    side.bytes = ceil_div(side.columns, WGMMA_K) * side.rows * side.pitch;
+    return side;
+  }
+  side.pitch = side.columns * side.elem + 16;
+  side.bytes = side.rows * side.pitch;
+  return side;
 }
 
 int flash_gpu_tiles(FlashPhase p, bool columns) {
@@ -20,21 +25,29 @@ int flash_gpu_tiles(FlashPhase p, bool columns) {
 
 static int64_t shared_of(const FlashGpuPlan *plan, FlashPhase phase) {
   if (phase == FLASH_ROWSUMS) return 0;
+  if (plan->wgmma)
+    return flash_gpu_tiles(phase, false) * plan->row.bytes +
+           2 * plan->tile[FLASH_GPU_STAGES] * plan->column.bytes;
   return flash_gpu_tiles(phase, false) * plan->row.bytes +
          2 * flash_gpu_tiles(phase, true) * plan->column.bytes + plan->scores;
 }
 
-static int64_t chunks_of(const FlashGpuPlan *plan, const Flash *flash, FlashPhase phase) {
+static int64_t tiles_of(const FlashGpuPlan *plan, const Flash *flash, FlashPhase phase) {
   int64_t rows = plan->tile[FLASH_GPU_ROWS], slices = plan->tile[FLASH_GPU_SLICES];
   if (phase == FLASH_ROWSUMS) return ceil_div(plan->heads * plan->queries, SUM_ROWS);
   if (phase == FLASH_DKV) return flash->shared.count * ceil_div(flash->keys, rows) * slices;
   return plan->heads * ceil_div(flash->queries, rows) * slices;
 }
 
+const char *flash_gpu_variant(const FlashGpuPlan *plan) {
+  return plan->wgmma ? "wgmma" : plan->mma ? "mma" : "fma";
+}
+
 FlashGpuPlan flash_gpu_plan(const Flash *flash, Elem elem, const int64_t tile[FLASH_GPU_COUNT]) {
   static const FlashPhase forward[] = {FLASH_FORWARD},
                           backward[] = {FLASH_ROWSUMS, FLASH_DKV, FLASH_DQ};
-  FlashGpuPlan plan = {.mma = elem_is_half(elem),
+  FlashGpuPlan plan = {.wgmma = tile[FLASH_GPU_STAGES] > 1,
+                       .mma = elem_is_half(elem),
                        .phases = flash->grad ? 3 : 1,
                        .heads = flash->shared.count * flash->group.count};
   memcpy(plan.tile, tile, sizeof plan.tile);
@@ -46,8 +59,9 @@ FlashGpuPlan flash_gpu_plan(const Flash *flash, Elem elem, const int64_t tile[FL
   plan.scores = plan.mma ? 0 : tile[FLASH_GPU_ROWS] * (tile[FLASH_GPU_COLUMNS] + 4) * 4;
   for (int i = 0; i < plan.phases; i++) {
     plan.phase[i] = flash->grad ? backward[i] : forward[i];
-    plan.chunks[i] = chunks_of(&plan, flash, plan.phase[i]);
+    plan.chunks[i] = plan.tiles[i] = tiles_of(&plan, flash, plan.phase[i]);
     plan.threads[i] = 32 * (plan.phase[i] == FLASH_ROWSUMS ? SUM_ROWS : tile[FLASH_GPU_ROWS] / 16);
+    if (plan.wgmma && plan.phase[i] != FLASH_ROWSUMS) plan.threads[i] += WGMMA_THREADS;
     plan.shared[i] = shared_of(&plan, plan.phase[i]);
   }
   if (flash->grad) plan.workspace = 2 * plan.heads * plan.queries * 4;

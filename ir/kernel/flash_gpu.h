@@ -4,7 +4,11 @@
    Every phase over the scores has rows, that stay in a CTA (16 for each warp), and columns, that
    pass by in blocks: queries and keys where results belong to queries (attention, dq), keys and
    queries where they belong to keys (dk, dv). Tiles in shared memory are rows of the head's width,
-   padded to whole fragments. Wide heads give several slices of the results to several CTAs. */
+   padded to whole fragments. Wide heads give several slices of the results to several CTAs.
+
+   With wgmma a CTA has two warpgroups that multiply, with 64 of its 128 rows each, and one that
+   copies; it stays on its multiprocessor and takes tile of rows after tile of rows. Columns pass
+   through a ring of stages, each of which holds a tile of two operands. */
 #ifndef SHARDC_FLASH_GPU_H
 #define SHARDC_FLASH_GPU_H
 #include "attention_shape.h"
@@ -13,16 +17,23 @@
 enum FlashGpuTile {                    /* entries of attribute tile */
                     FLASH_GPU_ROWS,    /* of a CTA, 16 for each warp */
                     FLASH_GPU_COLUMNS, /* of a block of scores */
+                    FLASH_GPU_STAGES,  /* of the ring, with wgmma; 1: mma, fma */
                     FLASH_GPU_SLICES,  /* of the width of results */
                     FLASH_GPU_COPY,    /* 1 + bits: which operands come in pieces of 16 bytes */
                     FLASH_GPU_COUNT
 };
 enum { FLASH_COPY_Q = 1, FLASH_COPY_K = 2, FLASH_COPY_V = 4, FLASH_COPY_DY = 8 };
 
+/* Stages of the ring at least: those that a phase reads while it waits for the next one, whose
+   copies are seen to be complete after one more tile is begun; at most, by the barriers of a CTA:
+   four of a stage. */
+enum { FLASH_STAGES_FORWARD = 2, FLASH_STAGES_GRAD = 3, FLASH_STAGES_MOST = 3 };
+
 typedef enum FlashPhase { FLASH_FORWARD, FLASH_ROWSUMS, FLASH_DKV, FLASH_DQ } FlashPhase;
 
 typedef struct FlashGpuPlan {
   int64_t tile[FLASH_GPU_COUNT];
+  bool wgmma;           /* 16-bit elements, by warpgroups */
   bool mma;             /* fragments of 16-bit elements; else multiply-adds of f32 */
   int64_t width;        /* of the head, padded */
   int64_t slice;        /* of it, in the results of one CTA */
@@ -33,11 +44,13 @@ typedef struct FlashGpuPlan {
                      registers */
   int phases;
   FlashPhase phase[3];
+  int64_t tiles[3]; /* of rows, which CTAs of warpgroups take in turn; else one each */
   int64_t chunks[3], threads[3], shared[3];
   int64_t workspace; /* log-sum-exp and row sums of y dy, of each query */
 } FlashGpuPlan;
 
 FlashGpuPlan flash_gpu_plan(const Flash *flash, Elem elem, const int64_t tile[FLASH_GPU_COUNT]);
+const char *flash_gpu_variant(const FlashGpuPlan *plan); /* what attribute variant says */
 /* How many tiles of rows and of columns a phase holds (of columns: two stages of each). */
 int flash_gpu_tiles(FlashPhase p, bool columns);
 #endif

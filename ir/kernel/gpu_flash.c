@@ -1,11 +1,14 @@
 /* Which cuts of attention a GPU can run, and what is the same in all of them; see gpu_plan.h. */
 #include "gpu_plan.h"
+#include "ir/mask/mask_range.h"
+#include "ir/support/num.h"
 
 enum { SLICE_MOST = 128 }; /* of the width, in the results of a CTA: sums of half of it per lane */
 enum { REGISTERS = 176 };  /* for sums */
-enum { OF_GRADIENTS = 160 }; /* of dk and dv: with 176 the assembler spills */
-enum { OF_ADDRESSES = 16 };  /* of elements, that have no pieces of 16 bytes */
-enum { BLOCK_MOST = 256 };   /* rows, columns of a block of scores: multiples of 16 */
+enum { OF_GRADIENTS = 160 };    /* of dk and dv: with 176 the assembler spills */
+enum { OF_ADDRESSES = 16 };     /* of elements, that have no pieces of 16 bytes */
+enum { GROUP_REGISTERS = 200 }; /* of a warpgroup's thread, for these: of 232 */
+enum { BLOCK_MOST = 256 };      /* rows, columns of a block of scores: multiples of 16 */
 
 /* Rows of whole pieces, and heads that begin on them. */
 static bool in_pieces(const Fn *k, ValueId v, Str dim) {
@@ -28,11 +31,16 @@ static int64_t copies_of(const Fn *k, const Flash *f) {
   return bits + 1;
 }
 
-FlashGpuPlan gpu_flash_plan(const Fn *k, const Flash *f, const int64_t *cut) {
-  int64_t tile[FLASH_GPU_COUNT] = {cut[FLASH_GPU_ROWS], cut[FLASH_GPU_COLUMNS]};
-  tile[FLASH_GPU_SLICES] = (f->width + SLICE_MOST - 1) / SLICE_MOST;
-  tile[FLASH_GPU_COPY] = copies_of(k, f);
-  return flash_gpu_plan(f, value_type(k, f->q)->elem, tile);
+FlashGpuPlan gpu_flash_plan(const Module *m, const Fn *k, const Flash *flash, const int64_t *cut) {
+  int64_t tile[FLASH_GPU_COUNT] = {cut[FLASH_GPU_ROWS], cut[FLASH_GPU_COLUMNS],
+                                   cut[FLASH_GPU_STAGES]};
+  tile[FLASH_GPU_SLICES] = cut[FLASH_GPU_STAGES] > 1 ? 1 : ceil_div(flash->width, SLICE_MOST);
+  tile[FLASH_GPU_COPY] = copies_of(k, flash);
+  FlashGpuPlan plan = flash_gpu_plan(flash, value_type(k, flash->q)->elem, tile);
+  for (int i = 0; i < plan.phases && plan.wgmma; i++)
+    if (plan.phase[i] != FLASH_ROWSUMS)
+      plan.chunks[i] = min_i64(plan.tiles[i], m->target.multiprocessors);
+  return plan;
 }
 
 bool gpu_flash_by_element(const Flash *f, const FlashGpuPlan *p) {
@@ -49,11 +57,39 @@ int64_t gpu_flash_registers(const Flash *f, const FlashGpuPlan *p) {
 
 static bool is_side(int64_t n) { return n >= 16 && n <= BLOCK_MOST && n % 16 == 0; }
 
-bool gpu_flash_fits(const Fn *k, const int64_t *cut, int64_t limit) {
-  if (!is_side(cut[FLASH_GPU_ROWS]) || !is_side(cut[FLASH_GPU_COLUMNS])) return false;
-  Flash f = flash_of(k);
-  FlashGpuPlan p = gpu_flash_plan(k, &f, cut);
-  for (int i = 0; i < p.phases; i++)
-    if (p.shared[i] > limit) return false;
-  return gpu_flash_registers(&f, &p) <= (f.grad ? OF_GRADIENTS : REGISTERS);
+/* Do numbers come in for each score, from memory or from many instructions? */
+static bool reads_scores(const Fn *k, const Flash *f) {
+  ValueId part[MASK_REST];
+  return f->kept != NO_VALUE || f->bias != NO_VALUE ||
+         (f->mask != NO_VALUE && mask_rest(k, f->mask, 0, NULL, part));
+}
+
+/* Those of a thread that multiplies: sums, scores, both of them packed, slopes of a cap. */
+static int64_t group_registers(const Fn *k, const Flash *f, const FlashGpuPlan *p) {
+  int64_t scores = p->tile[FLASH_GPU_COLUMNS] / 2, extra = reads_scores(k, f) ? scores : 0;
+  if (!f->grad) return p->width / 2 + scores + scores / 2 + extra;
+  return p->width + 3 * scores + extra + (f->cap != 0 ? scores : 0);
+}
+
+/* Rows of operands are whole pieces of 16 bytes. */
+static bool groups_fit(const Module *m, const Fn *k, const Flash *f, const FlashGpuPlan *p) {
+  int64_t columns = p->tile[FLASH_GPU_COLUMNS], stages = p->tile[FLASH_GPU_STAGES];
+  if (!m->target.wgmma || !p->mma || gpu_flash_by_element(f, p)) return false;
+  if (p->tile[FLASH_GPU_ROWS] != WGMMA_GROUPS * WGMMA_ROWS || p->width > 256) return false;
+  if (columns != 32 && columns != 64 && columns != 128) return false;
+  if (stages < (f->grad ? FLASH_STAGES_GRAD : FLASH_STAGES_FORWARD) || stages > FLASH_STAGES_MOST)
+    return false;
+  return group_registers(k, f, p) <= GROUP_REGISTERS;
+}
+
+bool gpu_flash_fits(const Module *m, const Fn *k, const int64_t *cut, int64_t limit) {
+  if (!is_side(cut[FLASH_GPU_ROWS]) || !is_side(cut[FLASH_GPU_COLUMNS]) ||
+      cut[FLASH_GPU_STAGES] < 1)
+    return false;
+  Flash flash = flash_of(k);
+  FlashGpuPlan plan = gpu_flash_plan(m, k, &flash, cut);
+  for (int i = 0; i < plan.phases; i++)
+    if (plan.shared[i] > limit) return false;
+  if (plan.wgmma) return groups_fit(m, k, &flash, &plan);
+  return gpu_flash_registers(&flash, &plan) <= (flash.grad ? OF_GRADIENTS : REGISTERS);
 }

@@ -80,8 +80,8 @@ bool gpu_product_fits(const GpuProduct *product, const int64_t *cut);
 int64_t gpu_product_registers(const GemmPlan *plan);
 
 /* Attention: a cut is rows and columns of a block of scores. */
-FlashGpuPlan gpu_flash_plan(const Fn *k, const Flash *f, const int64_t *cut);
-bool gpu_flash_fits(const Fn *k, const int64_t *cut, int64_t limit);
+FlashGpuPlan gpu_flash_plan(const Module *m, const Fn *k, const Flash *f, const int64_t *cut);
+bool gpu_flash_fits(const Module *m, const Fn *k, const int64_t *cut, int64_t limit);
 int64_t gpu_flash_registers(const Flash *f, const FlashGpuPlan *p); /* sums of a lane */
 /* Are there operands of 16 bits whose rows are not made of pieces of 16 bytes? */
 bool gpu_flash_by_element(const Flash *f, const FlashGpuPlan *p);

@@ -5,7 +5,8 @@
    CTA's warps wait for each other, and those of another CTA continue. If heads are wide and more
    shared memory is available, more rows share the columns that are loaded. If a mask lists tiles
    (ir/kernel/flash_list.h), the size with the least listed work is taken: small tiles follow a
-   pattern of small blocks, but do less at a time. ir/kernel/flash_gpu.h explains the numbers. */
+   pattern of small blocks, but do less at a time. Warpgroups (wgmma) take over where their tiles of
+   128 rows are filled. ir/kernel/flash_gpu.h explains the numbers. */
 #include "gpu.h"
 #include "ir/kernel/flash_list.h"
 #include "ir/support/num.h"
@@ -23,7 +24,7 @@ static const AttentionShape shapes[] = {{64, 64}, {64, 32}, {32, 32}, {32, 16}, 
 static const AttentionShape larger[] = {{128, 64}, {128, 32}, {64, 64}, {64, 32}, {32, 32}};
 
 bool gpu_attention_fits(const Module *m, const Fn *k, const Cut *cut) {
-  return gpu_flash_fits(k, cut->at, m->target.shared);
+  return gpu_flash_fits(m, k, cut->at, m->target.shared);
 }
 
 /* Counts the listed blocks, once the tiles are known. */
@@ -41,14 +42,14 @@ void gpu_attention_apply(Module *m, Fn *k, const Cut *cut) {
   must(cut->at[FLASH_GPU_ROWS] > 0 && cut->at[FLASH_GPU_COLUMNS] > 0,
        "kernel %s: a cut without a tile", k->name);
   Flash flash = flash_of(k);
-  FlashGpuPlan plan = gpu_flash_plan(k, &flash, cut->at);
-  gpu_set(m, k, plan.mma ? "mma" : "fma", FLASH_GPU_COUNT, plan.tile, 0, NULL);
+  FlashGpuPlan plan = gpu_flash_plan(m, k, &flash, cut->at);
+  gpu_set(m, k, flash_gpu_variant(&plan), FLASH_GPU_COUNT, plan.tile, 0, NULL);
   count_lists(m, k, &flash, &plan);
 }
 
 /* On a multiprocessor, in the phase over scores that has fewest. */
 static int64_t warps_of(const Module *m, const Fn *k, const Flash *flash, const Cut *cut) {
-  FlashGpuPlan plan = gpu_flash_plan(k, flash, cut->at);
+  FlashGpuPlan plan = gpu_flash_plan(m, k, flash, cut->at);
   int64_t registers = gpu_flash_registers(flash, &plan) + BESIDE, least = 0;
   for (int i = 0; i < plan.phases; i++) {
     if (plan.phase[i] == FLASH_ROWSUMS) continue;
@@ -70,8 +71,8 @@ static Cut first_of(const Module *m, const Fn *k, const AttentionShape *table, s
   int64_t most =
       round_up(flash.grad && flash.keys > flash.queries ? flash.keys : flash.queries, 16);
   for (size_t i = 0; i < n; i++) {
-    Cut cut = {{table[i][0] < most ? table[i][0] : most, table[i][1]}};
-    if (!gpu_flash_fits(k, cut.at, limit)) continue;
+    Cut cut = {{table[i][0] < most ? table[i][0] : most, table[i][1], 1}};
+    if (!gpu_flash_fits(m, k, cut.at, limit)) continue;
     if (!first.at[0]) first = cut;
     if (cut.at[FLASH_GPU_ROWS] != first.at[FLASH_GPU_ROWS]) break;
     if (warps_of(m, k, &flash, &cut) >= wanted) return cut;
@@ -87,7 +88,7 @@ static Cut first_of(const Module *m, const Fn *k, const AttentionShape *table, s
 static double listed_time(const Module *m, const Fn *k, const Flash *flash, const Cut *cut,
                           FlashLists *lists) {
   Arena *arena = arena_new();
-  FlashGpuPlan plan = gpu_flash_plan(k, flash, cut->at);
+  FlashGpuPlan plan = gpu_flash_plan(m, k, flash, cut->at);
   *lists = flash_lists(arena, m, k, flash, &plan, flash->grad ? FLASH_DQ : FLASH_FORWARD);
   int64_t rows = plan.tile[FLASH_GPU_ROWS], columns = plan.tile[FLASH_GPU_COLUMNS];
   int64_t all = ceil_div(flash->queries, rows) * ceil_div(flash->keys, columns);
@@ -104,8 +105,8 @@ static Cut least_listed(const Module *m, const Fn *k, Cut first, int64_t limit) 
   double least = 0.9 * listed_time(m, k, &flash, &first, &lists);
   Cut best = first;
   for (size_t i = 0; i < COUNT_OF(shapes) && lists.present && lists.partial; i++) {
-    Cut cut = {{shapes[i][0], shapes[i][1]}};
-    if (cut.at[0] > first.at[0] || cut.at[1] > first.at[1] || !gpu_flash_fits(k, cut.at, limit))
+    Cut cut = {{shapes[i][0], shapes[i][1], 1}};
+    if (cut.at[0] > first.at[0] || cut.at[1] > first.at[1] || !gpu_flash_fits(m, k, cut.at, limit))
       continue;
     double time = listed_time(m, k, &flash, &cut, &lists);
     if (time < least) least = time, best = cut;
@@ -124,7 +125,7 @@ bool gpu_attention_larger(const Module *m, const Fn *k, int64_t limit, Cut *cut)
   *cut = first_of(m, k, larger, sizeof larger / sizeof *larger, limit, 1);
   Flash flash = flash_of(k);
   if (flash.width < WIDE || cut->at[FLASH_GPU_ROWS] <= now.at[FLASH_GPU_ROWS]) return false;
-  FlashGpuPlan plan = gpu_flash_plan(k, &flash, cut->at);
+  FlashGpuPlan plan = gpu_flash_plan(m, k, &flash, cut->at);
   if (gpu_flash_by_element(&flash, &plan)) return false;
   if (gpu_flash_registers(&flash, &plan) > 144) return false;
   FlashLists lists;
@@ -132,9 +133,35 @@ bool gpu_attention_larger(const Module *m, const Fn *k, int64_t limit, Cut *cut)
   return flash.mask == NO_VALUE || !lists.present || listed_time(m, k, &flash, cut, &lists) <= time;
 }
 
+/* ---- warpgroups ---- */
+
+/* The most columns that leave registers, then the most stages. {0}: there is no such kernel. */
+static Cut group_of(const Module *m, const Fn *k) {
+  static const AttentionShape of[] = {{128, 3}, {128, 2}, {64, 3},
+                                      {64, 2},  {32, 3},  {32, 2}}; /* columns, stages */
+  for (size_t i = 0; i < COUNT_OF(of); i++) {
+    Cut cut = {{WGMMA_GROUPS * WGMMA_ROWS, of[i][0], of[i][1]}};
+    if (gpu_flash_fits(m, k, cut.at, m->target.shared)) return cut;
+  }
+  return (Cut){{0}};
+}
+
+/* Instead of the usual cut: rows for both warpgroups, and tiles of a list that do not make more
+   work than is done faster. The quotient of the rates is an estimate that nobody has measured. */
+static bool groups_pay(const Module *m, const Fn *k, const Cut *usual_cut, const Cut *cut) {
+  static const double faster = 1.7;
+  Flash flash = flash_of(k);
+  FlashLists lists;
+  if (!cut->at[0] || min_i64(flash.queries, flash.keys) <= WGMMA_ROWS) return false;
+  if (flash.mask == NO_VALUE || !usual_cut->at[0]) return true;
+  double time = listed_time(m, k, &flash, cut, &lists);
+  return !lists.present || time <= faster * listed_time(m, k, &flash, usual_cut, &lists);
+}
+
 /* The larger one where every device of the target allows it. */
 Cut gpu_attention_rule(const Module *m, const Fn *k) {
-  Cut cut = usual(m, k), wider;
+  Cut cut = usual(m, k), wider, groups = group_of(m, k);
+  if (groups_pay(m, k, &cut, &groups)) return groups;
   bool more = m->target.wgmma && gpu_attention_larger(m, k, m->target.shared, &wider);
   return more ? wider : cut;
 }
@@ -143,9 +170,14 @@ void gpu_attention_vary(Module *m, const Fn *k, const Cut *from, int stage, bool
                         CutList *out) {
   static const int64_t sizes[] = {128, 64, 32, 16};
   (void)k;
+  for (int i = 0; i < 6 && stage == 0; i++) {
+    Cut cut = {{WGMMA_GROUPS * WGMMA_ROWS, 32 << i % 3, 2 + i / 3}};
+    vec_push(m->arena, *out, cut);
+  }
   for (int i = 0; i < 4; i++)
     for (int j = 0; j < 4; j++) {
       Cut cut = *from;
+      cut.at[FLASH_GPU_STAGES] = 1;
       if (wide || stage == 0) cut.at[FLASH_GPU_ROWS] = sizes[i];
       if (wide || stage == 1) cut.at[FLASH_GPU_COLUMNS] = sizes[j];
       if (stage < (wide ? 1 : 2)) vec_push(m->arena, *out, cut);

@@ -31,6 +31,7 @@ typedef struct Harness {
   bool stream; /* caches that hold nothing: results are stored past them wherever they can be */
   int shift;   /* buffers begin this number of elements after a multiple of 64 bytes */
   bool vary;   /* cuts that a tuner may try instead of the rule's */
+  bool pieces; /* the last dim of operands is contiguous, in pieces of 8 elements */
   bool quick;  /* all kernels as `compile --quick` makes them */
   bool unrun;  /* kernels are made, and that is all */
   const char *cut;      /* this one, as numbers; NULL: the rule's */

@@ -45,7 +45,8 @@ static const char *shape_words(Harness *h, const char *elem, int n, const char *
   int64_t stride[MAX_RANK], s = 1;
   bool dense = true;
   for (int i = n - 1; i >= 0; i--) {
-    if (padded && harness_random(h, 0, 5) == 0) s += harness_random(h, 1, 17), dense = false;
+    if (padded && (!h->pieces || i < n - 1) && harness_random(h, 0, 5) == 0)
+      s += h->pieces ? 8 * harness_random(h, 1, 3) : harness_random(h, 1, 17), dense = false;
     stride[i] = s;
     s *= size[order[i]];
   }
@@ -70,7 +71,7 @@ static const char *random_type(Harness *h, const char *elem, int n, const char *
                                const int64_t *size, const char *which) {
   int order[MAX_RANK];
   for (int i = 0; i < n; i++) order[i] = i;
-  for (int i = n - 1; i > 0 && harness_random(h, 0, 2) == 0; i--) {
+  for (int i = n - 1 - h->pieces; i > 0 && harness_random(h, 0, 2) == 0; i--) {
     int j = (int)harness_random(h, 0, i), t = order[i];
     order[i] = order[j], order[j] = t;
   }

@@ -368,17 +368,65 @@ static void document_blocks(void **state) {
   }
 }
 
+/* Rows for two warpgroups, ragged, and widths of whole pieces of 16 bytes. */
+static AttentionShape group_shape(Harness *h, int64_t width) {
+  static const int64_t many[] = {65, 100, 128, 129, 200, 256, 300};
+  AttentionShape s = shape_of(h, width);
+  int64_t *queries = &s.qsize[s.nq - 2], *keys = &s.ksize[s.nk - 2];
+  *queries = s.queries = pick(h, many, sizeof many / sizeof *many);
+  *keys = s.keys = pick(h, many, sizeof many / sizeof *many);
+  for (int i = 0; i < s.nq - 2; i++) s.qsize[i] = 1 + i % 2;
+  for (int i = 0; i < s.nk - 2; i++) s.ksize[i] = 1 + (s.kdim[i][0] == 'H');
+  return s;
+}
+
+/* Kernels of warpgroups, cut so or by the rule: few of a GPU's multiprocessors, so that a CTA has
+   several tiles of rows. */
+static int warpgroups_with(const char *elem, const char *cut, int64_t width, bool grad,
+                           double tolerance) {
+  Harness *h = harness_new(machine);
+  h->cut = *cut ? cut : NULL, h->pieces = true, h->multiprocessors = grad ? 3 : 2, h->low = -1,
+  h->high = 1;
+  h->int_low = 0, h->int_high = 40, h->random += (uint64_t)width;
+  for (int i = 0; i < MASKS; i++) {
+    AttentionShape s = group_shape(h, width);
+    AttentionMask m = i == GIVEN ? given(h, &s, grad ? 6 : 3) : random_mask(h, &s, i, grad ? 6 : 3);
+    if (grad) attention_backward(h, i, elem, s, m, false);
+    else attention_forward(h, i, elem, s, m);
+  }
+  int wrong = harness_run(h, tolerance);
+  harness_free(h);
+  return wrong;
+}
+
+static void warpgroups(void **state) {
+  static const struct {
+    const char *elem, *cut;
+    int64_t width;
+    bool grad;
+  } of[] = {{"bf16", "128 128 3", 64, false}, {"f16", "", 128, false}, {"bf16", "", 256, false},
+            {"f16", "128 32 2", 80, false},   {"bf16", "", 64, true},  {"f16", "", 128, true},
+            {"bf16", "128 32 3", 40, true}};
+  (void)state;
+  if (strcmp(machine, "sm_90a")) skip();
+  int wrong = 0;
+  for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+    wrong +=
+        warpgroups_with(of[i].elem, of[i].cut, of[i].width, of[i].grad, of[i].grad ? 2e-2 : 4e-3);
+  assert_int_equal(wrong, 0);
+}
+
 int main(int argc, char **argv) {
   if (argc > 1) machine = argv[1];
   if (harness_tested(machine)) return HARNESS_SKIPPED;
   if (argc > 2) cmocka_set_test_filter(argv[2]);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(forward),        cmocka_unit_test(forward_many_chunks),
-      cmocka_unit_test(forward_bf16),   cmocka_unit_test(backward),
-      cmocka_unit_test(backward_bf16),  cmocka_unit_test(backward_many_chunks),
-      cmocka_unit_test(variants),       cmocka_unit_test(f16),
-      cmocka_unit_test(wide_heads),     cmocka_unit_test(wide_heads_most_shared),
-      cmocka_unit_test(far_scores),     cmocka_unit_test(far_blocks),
-      cmocka_unit_test(document_blocks)};
+      cmocka_unit_test(forward),         cmocka_unit_test(forward_many_chunks),
+      cmocka_unit_test(forward_bf16),    cmocka_unit_test(backward),
+      cmocka_unit_test(backward_bf16),   cmocka_unit_test(backward_many_chunks),
+      cmocka_unit_test(variants),        cmocka_unit_test(f16),
+      cmocka_unit_test(wide_heads),      cmocka_unit_test(wide_heads_most_shared),
+      cmocka_unit_test(far_scores),      cmocka_unit_test(far_blocks),
+      cmocka_unit_test(document_blocks), cmocka_unit_test(warpgroups)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

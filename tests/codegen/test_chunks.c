@@ -212,7 +212,7 @@ static void longest_cta_first(void **state) {
     const Fn *k = m->fns.at[i];
     if (strncmp(attr_str(&k->attrs, ATTR_family, ""), "attention", 9) != 0) continue;
     Flash f = flash_of(k);
-    FlashGpuPlan p = gpu_flash_plan(k, &f, attr_get(&k->attrs, ATTR_tile)->list);
+    FlashGpuPlan p = gpu_flash_plan(m, k, &f, attr_get(&k->attrs, ATTR_tile)->list);
     for (int n = 0; n < p.phases; n++) {
       FlashLists x = flash_lists(c->arena, m, k, &f, &p, p.phase[n]);
       lists += falling(c->arena, &x);

@@ -1,6 +1,6 @@
-/* Is a wrong kernel noticed? Nine kernels as the compiler emits them for sm_80; each barrier,
- * wait, guard, comparison, selection and address term of their PTX is dropped or altered, one at a
- * time; the machine must report, or the result differ from the interpreter's.
+/* Is a wrong kernel noticed? Ten kernels as the compiler emits them for sm_80 and sm_90a; each
+ * barrier, wait, fence, guard, comparison, selection and address term of their PTX is dropped or
+ * altered, one at a time; the machine must report, or the result differ from the interpreter's.
  *
  *   gpu_mutate [-v | -p] [KERNEL]     -v lists what nobody noticed, -p prints the PTX instead
  *
@@ -21,11 +21,11 @@
 enum { ROOM = 20000, BUFFERS = 12 };
 
 typedef struct Sample {
-  const char *name, *text;
+  const char *name, *target, *text;
   double tolerance;
 } Sample;
 static const Sample samples[] = {
-#define SAMPLE(NAME, TOLERANCE, TEXT) {#NAME, TEXT, TOLERANCE},
+#define SAMPLE(NAME, TARGET, TOLERANCE, TEXT) {#NAME, TARGET, TEXT, TOLERANCE},
 #include "mutate.def"
 };
 
@@ -119,7 +119,8 @@ static bool compile(Kernel *k, const Sample *s) {
   char *text = arena_printf(k->ctx->arena, "shardc-ir 1\nmodel Test\nafter select\n%s", s->text);
   k->m = ir_parse(k->ctx, "mutate", text, strlen(text));
   bool ok = k->m && ir_verify(k->m);
-  if (ok) target_describe(k->m, target_find("sm_80"), 1);
+  if (ok) target_describe(k->m, target_find(s->target), 1);
+  if (ok && k->m->target.wgmma) k->m->target.multiprocessors = 1; /* CTAs take several tiles */
   for (uint32_t i = 0; ok && i < k->m->fns.n; i++)
     k->k = k->m->fns.at[i], ok = tune_by_rule(k->m, k->m->fns.at[i]);
   const char *folder = ok ? work_folder(k->ctx) : NULL;
@@ -209,8 +210,13 @@ static bool run(const Kernel *k, const char *text, const PtxOptions *o, char *er
 
 static bool unnoticed(const Kernel *k, const char *text, char *error, int size) {
   for (uint64_t i = 0; i < 2; i++) {
-    PtxOptions o = {
-        .check = true, .late = !i, .seed = i, .budget = 20000000, .memory = INT64_C(256) << 20};
+    PtxOptions o = {.check = true,
+                    .late = !i,
+                    .seed = i,
+                    .sm = (int)k->m->target.sm,
+                    .shared_limit = k->m->target.shared,
+                    .budget = 20000000,
+                    .memory = INT64_C(256) << 20};
     if (!run(k, text, &o, error, size)) return false;
   }
   return true;
@@ -249,8 +255,8 @@ static bool denial_noticed(void) {
 #define IN_PLACE(attributes)                                                                       \
   "kernel @k(%0 : f32[A:48, B:64], %1 : f32[B:64]) {family = \"elem\"" attributes                  \
   "} {\n%2 = add %0, %1 : f32[A:48, B:64]\n%3 = tanh %2 : f32[A:48, B:64]\nreturn %3\n}\n"
-  static const Sample told[] = {{"in place", IN_PLACE(""), 1e-5},
-                                {"denial", IN_PLACE(", apart = [0, 2]"), 1e-5}};
+  static const Sample told[] = {{"in place", "sm_80", IN_PLACE(""), 1e-5},
+                                {"denial", "sm_80", IN_PLACE(", apart = [0, 2]"), 1e-5}};
   bool as_wanted = true;
   for (int i = 0; i < 2; i++) {
     Kernel k = {.in_place = true};

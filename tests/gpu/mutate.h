@@ -10,9 +10,10 @@
 
 typedef enum MutantKind {
   DROP_BARRIER,   /* bar.sync and bar.warp.sync go away */
-  DROP_WAIT,      /* cp.async.wait_group goes away */
+  DROP_WAIT,      /* cp.async.wait_group and wgmma.wait_group go away */
   EASE_WAIT,      /* it waits for one group less */
-  DROP_COMMIT,    /* cp.async.commit_group goes away */
+  DROP_COMMIT,    /* cp.async.commit_group and wgmma.commit_group go away */
+  DROP_FENCE,     /* fence.proxy.async goes away */
   NEGATE_GUARD,   /* @p becomes @!p */
   DROP_GUARD,     /* @p goes away: always; for a branch: always taken */
   NEVER_GUARD,    /* the guarded instruction goes away: never */

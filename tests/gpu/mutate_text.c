@@ -14,10 +14,10 @@
 #include <string.h>
 
 const char *const mutant_names[MUTANT_KINDS] = {
-    "barrier dropped", "wait dropped",   "wait eased",           "commit dropped",
-    "guard negated",   "guard dropped",  "never executed",       "compare shifted",
-    "compare negated", "select swapped", "address term dropped", "offset altered",
-    "next stage",      "stage before"};
+    "barrier dropped", "wait dropped",    "wait eased",     "commit dropped",
+    "fence dropped",   "guard negated",   "guard dropped",  "never executed",
+    "compare shifted", "compare negated", "select swapped", "address term dropped",
+    "offset altered",  "next stage",      "stage before"};
 
 enum { LINES = 100000, NAME = 24, REGS = 12 };
 
@@ -115,12 +115,17 @@ static bool note_line(Scan *c, const Line *l) {
 static void find_sync(Scan *c, const Line *l) {
   if (starts(l->opcode, "bar.") || starts(l->opcode, "barrier."))
     put(c, DROP_BARRIER, l, l->at, l->end, ";");
-  if (starts(l->opcode, "cp.async.commit")) put(c, DROP_COMMIT, l, l->at, l->end, ";");
-  if (!starts(l->opcode, "cp.async.wait")) return;
+  bool product = starts(l->opcode, "wgmma.");
+  if (starts(l->opcode, "cp.async.commit") || starts(l->opcode, "wgmma.commit"))
+    put(c, DROP_COMMIT, l, l->at, l->end, ";");
+  if (starts(l->opcode, "fence.proxy.async")) put(c, DROP_FENCE, l, l->at, l->end, ";");
+  if (!starts(l->opcode, "cp.async.wait") && !starts(l->opcode, "wgmma.wait")) return;
   put(c, DROP_WAIT, l, l->at, l->end, ";");
   const char *digit = l->opcode + strcspn(l->opcode, " \t;");
   char with[80];
-  snprintf(with, sizeof with, "cp.async.wait_group %d;", *digit == ';' ? 1 : atoi(digit + 1) + 1);
+  snprintf(with, sizeof with, "%s %d;",
+           product ? "wgmma.wait_group.sync.aligned" : "cp.async.wait_group",
+           *digit == ';' ? 1 : atoi(digit + 1) + 1);
   put(c, EASE_WAIT, l, l->at, l->end, with);
 }
 

@@ -227,7 +227,7 @@ static int decode_columns(Reader *r, const Ins *ins) {
   return n;
 }
 
-/* Arguments i and i + 1 are the factors 1, those from there on orders. */
+/* Arguments i and i + 1 are the factors 1, later ones orders. */
 static void decode_factors(Reader *r, const Ins *ins, int i, int end) {
   for (int at = i; at < end; at++)
     if (ins->args[at].kind != ARG_INT || ins->args[at].value > 1 ||

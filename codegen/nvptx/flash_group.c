@@ -1,0 +1,294 @@
+/* Attention by warpgroups: a CTA of three of them stays on its multiprocessor and takes tile of
+   rows after tile of rows, in the order of flash_place.
+
+     the first warpgroup copies              the others multiply, 64 rows of the tile each
+       for each tile of rows:                  for each tile of rows:
+         rows: wait until they are left
+         for each unit of its list:              for each unit of its list:
+           for both operands of its columns:       full: wait, for the operand that is needed
+             empty: wait                           wgmma; scores; wgmma (flash.c, flash_grad.c)
+             cp.async                              empty: arrive, for each operand when it is read
+             the one before has come: fence;     rows: arrive
+               full: arrive
+
+   `full` and `empty` are two of the CTA's barriers for each operand of a stage. Rows come with the
+   first operand of their first unit, so they need no barrier that says so. Both roles find the same
+   units by themselves. The warpgroup that copies fences the bytes written by cp.async, because
+   wgmma reads asynchronously.
+
+   Tiles are panels of 64 elements of the width: rows of 128 bytes, in which piece p of row r of 16
+   bytes is at p ^ r % 8. Rows and elements that do not exist are zeros.
+
+   Must not: know what scores are for. */
+#include "flash_group.h"
+#include "ir/support/num.h"
+#include "simt.h"
+
+/* Registers of a thread: 168 at first; of 504 of three threads 40 copy, twice 232 multiply. */
+enum { LESS = 40, MORE = 232, PANEL = 128, PIECE = 16, PIECES = 8, STEP = 16 };
+enum { EVERYBODY = WGMMA_THREADS * (WGMMA_GROUPS + 1) };
+
+typedef struct Copier {
+  FlashGpu *x;
+  Registers stage, oldest, begun; /* i32: next stage; operand whose copies end next, of all of the
+                                     ring; operands whose copies are not seen to be complete */
+  LLVMValueRef row, piece, to;    /* i32: of the thread, in a tile; offset of its first piece */
+} Copier;
+
+static int64_t stages(const FlashGpu *flash) { return flash->g.tile[FLASH_GPU_STAGES]; }
+
+/* Barrier of operand c of a stage, or of all of the ring where that is numbered. */
+static LLVMValueRef full(FlashGpu *flash, LLVMValueRef number) {
+  return warp_plus(&flash->w, number, 1);
+}
+static LLVMValueRef empty(FlashGpu *flash, LLVMValueRef number) {
+  return warp_plus(&flash->w, number, 1 + 2 * stages(flash));
+}
+static LLVMValueRef rows_left(FlashGpu *flash) {
+  return warp_i32(&flash->w, 1 + 4 * stages(flash));
+}
+static LLVMValueRef number_of(FlashGpu *flash, LLVMValueRef stage, int c) {
+  return warp_plus(&flash->w, warp_times(&flash->w, stage, 2), c);
+}
+
+static LLVMValueRef tile_at(FlashGpu *flash, LLVMValueRef stage, int c) {
+  LLVMValueRef at = warp_times(&flash->w, stage, 2 * flash->g.column.bytes);
+  return warp_plus(&flash->w, at, flash->column_at + c * flash->g.column.bytes);
+}
+
+static void advance(FlashGpu *flash, const Registers *number, int64_t end) {
+  Warp *w = &flash->w;
+  LLVMBuilderRef builder = flash->e->builder;
+  LLVMValueRef next = warp_plus(w, warp_get(w, number, 0), 1);
+  LLVMValueRef last = LLVMBuildICmp(builder, LLVMIntEQ, next, warp_i32(w, end), "");
+  warp_set(w, number, 0, LLVMBuildSelect(builder, last, warp_i32(w, 0), next, ""));
+}
+
+static Registers counter(FlashGpu *flash) {
+  Registers r = warp_registers(&flash->w, flash->w.i32, 1);
+  warp_set(&flash->w, &r, 0, warp_i32(&flash->w, 0));
+  return r;
+}
+
+static Loop each_rows(FlashGpu *flash) {
+  Emit *e = flash->e;
+  Loop loop = emit_loop(e, warp_wide(&flash->w, flash->w.cta),
+                        emit_i64(e, flash->g.tiles[e->phase]), simt_ctas(e, e->phase), 0, NULL);
+  flash->number = LLVMBuildTrunc(e->builder, loop.i, flash->w.i32, "");
+  flash_place(flash);
+  return loop;
+}
+
+/* ---- copies ---- */
+
+static LLVMValueRef wide_times(Warp *w, LLVMValueRef a, int64_t b) {
+  return LLVMBuildNSWMul(w->e->builder, warp_wide(w, a), emit_i64(w->e, b), "");
+}
+
+static LLVMValueRef moved(FlashGpu *flash, LLVMValueRef from, LLVMValueRef elements) {
+  LLVMTypeRef type = emit_memory_type(flash->e, flash->elem);
+  return LLVMBuildGEP2(flash->e->builder, type, from, &elements, 1, "");
+}
+
+/* Rows of the tile that there are, of this thread's: none where its piece is past the width. */
+static LLVMValueRef left_of(Copier *copier, int64_t extent, LLVMValueRef row0, int64_t panel,
+                            int64_t rows) {
+  FlashGpu *flash = copier->x;
+  Warp *w = &flash->w;
+  LLVMValueRef left = warp_sub(w, warp_sub(w, warp_i32(w, extent), row0), copier->row);
+  int64_t rest = flash->f.width - panel * WGMMA_K;
+  if (rest >= WGMMA_K) return extent % rows ? left : NULL;
+  LLVMValueRef in = warp_less(w, copier->piece, warp_i32(w, rest / PIECES));
+  return LLVMBuildSelect(flash->e->builder, in, left, warp_i32(w, 0), "");
+}
+
+/* Rows row0 .. of a value of the head to the tile at offset `at`. */
+static void bring(Copier *copier, ValueId value, bool keys, const GemmSide *side, LLVMValueRef row0,
+                  LLVMValueRef at) {
+  FlashGpu *flash = copier->x;
+  Warp *w = &flash->w;
+  Str dim = keys ? flash->f.key : flash->f.query;
+  int64_t extent = keys ? flash->f.keys : flash->f.queries,
+          stride = flash_stride(flash, value, dim), apart = WGMMA_THREADS / PIECES;
+  LLVMValueRef from = flash_base(flash, value, dim), to = warp_add(w, at, copier->to);
+  from = moved(flash, from, wide_times(w, warp_add(w, row0, copier->row), stride));
+  from = moved(flash, from, warp_wide(w, warp_times(w, copier->piece, PIECE / 2)));
+  for (int64_t panel = 0; panel * WGMMA_K < flash->g.width; panel++) {
+    LLVMValueRef left = left_of(copier, extent, row0, panel, side->rows);
+    for (int64_t row = 0; row < side->rows; row += apart)
+      warp_copy_more(w, to, panel * side->rows * PANEL + row * PANEL, from,
+                     row * stride * 2 + panel * PANEL, row, left);
+  }
+}
+
+/* All but the last `under_way` operands have come: the oldest of them may be read. */
+static void publish_if(Copier *copier, int under_way) {
+  FlashGpu *flash = copier->x;
+  Warp *w = &flash->w;
+  LLVMValueRef begun = warp_get(w, &copier->begun, 0);
+  Branch more = emit_if(flash->e, warp_less(w, warp_i32(w, under_way), begun));
+  warp_set(w, &copier->begun, 0, warp_plus(w, begun, -1));
+  warp_wait(w, under_way);
+  warpgroup_publish(w);
+  warpgroup_arrive(w, full(flash, warp_get(w, &copier->oldest, 0)), EVERYBODY);
+  advance(flash, &copier->oldest, 2 * stages(flash));
+  emit_end_if(flash->e, more);
+}
+
+static void bring_rows(Copier *copier) {
+  FlashGpu *flash = copier->x;
+  int bit;
+  publish_if(copier, 0); /* rows are left when the last unit before has been read */
+  warpgroup_meet(&flash->w, rows_left(flash), EVERYBODY);
+  for (int r = 0; r < flash_gpu_tiles(flash->phase, false); r++)
+    bring(copier, flash_tile_value(flash, false, r, &bit), flash->rows_are_keys, &flash->g.row,
+          flash->row0, warp_i32(&flash->w, flash->row_at[r]));
+}
+
+static void bring_unit(Copier *copier, FlashWalk *walk, const FlashUnit *unit) {
+  FlashGpu *flash = copier->x;
+  Warp *w = &flash->w;
+  LLVMValueRef stage = warp_get(w, &copier->stage, 0);
+  LLVMValueRef c0 = warp_times(w, flash_unit_tile(walk, unit->number), flash->g.column.rows);
+  flash_unit_enter(walk, unit->number);
+  for (int c = 0, bit; c < 2; c++) {
+    ValueId value = flash_tile_value(flash, true, c, &bit);
+    warpgroup_meet(w, empty(flash, number_of(flash, stage, c)), EVERYBODY);
+    bring(copier, value, !flash->rows_are_keys, &flash->g.column, c0, tile_at(flash, stage, c));
+    warp_commit(w);
+    warp_set(w, &copier->begun, 0, warp_plus(w, warp_get(w, &copier->begun, 0), 1));
+    publish_if(copier, 1);
+  }
+  advance(flash, &copier->stage, stages(flash));
+}
+
+static Copier copier_of(FlashGpu *flash) {
+  Warp *w = &flash->w;
+  Copier copier = {.x = flash,
+                   .stage = counter(flash),
+                   .oldest = counter(flash),
+                   .begun = counter(flash),
+                   .row = warp_div(w, w->thread, PIECES),
+                   .piece = warp_rem(w, w->thread, PIECES)};
+  LLVMValueRef turned = warp_xor(w, copier.piece, warp_rem(w, copier.row, PIECES));
+  copier.to = warp_add(w, warp_times(w, copier.row, PANEL), warp_times(w, turned, PIECE));
+  return copier;
+}
+
+static void copy_all(FlashGpu *flash) {
+  Warp *w = &flash->w;
+  warpgroup_registers(w, LESS, false);
+  Copier copier = copier_of(flash);
+  Loop tile = each_rows(flash);
+  FlashWalk walk = flash_walk_new(flash);
+  FlashUnit first = flash_unit_first(&walk);
+  Branch some = emit_if(flash->e, first.present);
+  bring_rows(&copier);
+  emit_end_if(flash->e, some);
+  WarpLoop loop = warp_loop(w);
+  FlashUnit now = flash_unit_now(&walk);
+  warp_loop_while(w, &loop, now.present);
+  flash_walk_run(&walk, &now);
+  bring_unit(&copier, &walk, &now);
+  flash_unit_next(&walk, &now);
+  warp_loop_end(w, &loop);
+  emit_loop_end(flash->e, &tile);
+  publish_if(&copier, 0);
+}
+
+/* ---- the ring, for those that multiply ---- */
+
+void flash_ring_meet(FlashRing *ring, LLVMValueRef stage, int c) {
+  FlashGpu *flash = ring->x;
+  warpgroup_meet(&flash->w, full(flash, number_of(flash, stage, c)), EVERYBODY);
+}
+
+void flash_ring_leave(FlashRing *ring, LLVMValueRef stage, int c) {
+  FlashGpu *flash = ring->x;
+  warpgroup_arrive(&flash->w, empty(flash, number_of(flash, stage, c)), EVERYBODY);
+}
+
+void flash_ring_next(FlashRing *ring) { advance(ring->x, &ring->stage, stages(ring->x)); }
+
+void flash_rows_leave(FlashRing *ring) {
+  warpgroup_arrive(&ring->x->w, rows_left(ring->x), EVERYBODY);
+}
+
+/* ---- products ---- */
+
+/* Step s of 16 of the width, of a tile whose rows are such; in units of descriptors. */
+static LLVMValueRef along(FlashGpu *flash, LLVMValueRef from, int64_t rows, int s) {
+  int per_panel = WGMMA_K / STEP;
+  int64_t bytes = s / per_panel * rows * PANEL + s % per_panel * STEP * 2;
+  return s ? LLVMBuildAdd(flash->e->builder, from, emit_i64(flash->e, bytes / PIECE), "") : from;
+}
+
+void flash_group_scores(FlashRing *ring, const Registers *out, int r, LLVMValueRef stage, int c) {
+  FlashGpu *flash = ring->x;
+  Warp *w = &flash->w;
+  LLVMTypeRef i1 = LLVMInt1TypeInContext(flash->e->context);
+  LLVMValueRef row = warp_times(w, ring->group, WGMMA_ROWS * PANEL);
+  LLVMValueRef a = warpgroup_operand(w, warp_plus(w, row, flash->row_at[r]), 0),
+               b = warpgroup_operand(w, tile_at(flash, stage, c), 0);
+  warp_fill(w, out, LLVMGetUndef(w->f32));
+  for (int s = 0; s < flash->g.width / STEP; s++)
+    warpgroup_multiply(w, flash->elem, out, along(flash, a, flash->g.row.rows, s), false,
+                       along(flash, b, flash->g.column.rows, s), false, LLVMConstInt(i1, s > 0, 0));
+}
+
+void flash_group_apply(FlashRing *ring, const Registers *out, const Registers *p,
+                       LLVMValueRef stage, int c, bool first) {
+  FlashGpu *flash = ring->x;
+  Warp *w = &flash->w;
+  LLVMTypeRef i1 = LLVMInt1TypeInContext(flash->e->context);
+  LLVMValueRef b = warpgroup_operand(w, tile_at(flash, stage, c), flash->g.column.rows * PANEL);
+  if (first) warp_fill(w, out, LLVMGetUndef(w->f32));
+  for (int s = 0; s < p->n / 4; s++) {
+    LLVMValueRef word[4], at = emit_i64(flash->e, s * STEP * PANEL / PIECE);
+    for (int q = 0; q < 4; q++) word[q] = warp_get(w, p, 4 * s + q);
+    if (s) at = LLVMBuildAdd(flash->e->builder, b, at, "");
+    warpgroup_multiply_words(w, flash->elem, out, word, s ? at : b, true,
+                             LLVMConstInt(i1, s > 0 || !first, 0));
+  }
+}
+
+Registers flash_group_words(FlashGpu *flash) {
+  return warp_registers(&flash->w, flash->w.i32, (int)flash->g.tile[FLASH_GPU_COLUMNS] / 4);
+}
+
+void flash_group_pack(FlashGpu *flash, const Registers *scores, const Registers *words) {
+  Warp *w = &flash->w;
+  for (int i = 0; i < words->n; i++)
+    warp_set(w, words, i,
+             warp_pack(w, flash->elem, warp_get(w, scores, 2 * i), warp_get(w, scores, 2 * i + 1)));
+}
+
+/* ---- the whole ---- */
+
+static void multiply_all(FlashGpu *flash, LLVMValueRef warp, void *begin(FlashGpu *flash),
+                         FlashRows *rows) {
+  Warp *w = &flash->w;
+  warpgroup_registers(w, MORE, true);
+  w->warp = warp_plus(w, warp, -WGMMA_THREADS / 32);
+  FlashRing ring = {flash, counter(flash), warp_div(w, w->warp, WGMMA_THREADS / 32)};
+  void *with = begin(flash);
+  for (int64_t i = 0; i < 2 * stages(flash); i++)
+    warpgroup_arrive(w, empty(flash, warp_i32(w, i)), EVERYBODY);
+  flash_rows_leave(&ring);
+  Loop tile = each_rows(flash);
+  FlashWalk walk = flash_walk_new(flash);
+  rows(&ring, &walk, with);
+  emit_loop_end(flash->e, &tile);
+}
+
+void flash_groups(FlashGpu *flash, void *begin(FlashGpu *flash), FlashRows *rows) {
+  Emit *emit = flash->e;
+  LLVMSetAlignment(flash->w.shared, 1024); /* swizzles go by the bits of addresses */
+  LLVMValueRef warp = simt_warp(emit);     /* the same in all lanes, and known to be so */
+  Branch copies =
+      emit_if(emit, warp_less(&flash->w, warp, warp_i32(&flash->w, WGMMA_THREADS / 32)));
+  copy_all(flash);
+  LLVMBuildRetVoid(emit->builder);
+  LLVMPositionBuilderAtEnd(emit->builder, copies.rest);
+  multiply_all(flash, warp, begin, rows);
+}
