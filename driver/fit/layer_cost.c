@@ -14,11 +14,11 @@ typedef struct LayerLoops {
   const Op *loop[2]; /* forward, backward */
 } LayerLoops;
 
-/* The two loops of a body; false: it has others. */
+/* The two loops over layers of a body; false: it has others. */
 static bool find_loops(const Fn *body, LayerLoops *loops) {
   int n = 0;
   EACH_OP (body, o) {
-    if (o->code != OP_loop) continue;
+    if (o->code != OP_loop || loop_rounds(o) != ROUNDS_layers) continue;
     if (n == 2) return false;
     loops->loop[n++] = o;
   }

@@ -52,15 +52,20 @@ static double seconds_alone(const Programs *programs, Machine machine, uint32_t 
   return axes ? time.total : time.compute;
 }
 
-/* Kernels between the two loops of a body; 0: it has more loops, or fewer. */
+/* Kernels between the two loops over layers of a body, with those of loops over blocks of samples;
+   0: it has more loops over layers, or fewer. */
 static double seconds_between(const Module *m, const Machine *machine, const Fn *body) {
   double seconds = 0;
   int loops = 0;
   EACH_OP (body, o) {
-    if (o->code == OP_loop) loops++;
-    if (loops != 1 || o->code != OP_kernel || kernel_beside(m, o->callee)) continue;
-    KernelTime time = kernel_time(m, machine, o->callee);
-    seconds += kernel_sum(&time);
+    bool layers = o->code == OP_loop && loop_rounds(o) == ROUNDS_layers;
+    KernelTime time = {0};
+    if (layers) loops++;
+    if (loops != 1 || layers) continue;
+    if (o->code == OP_loop) time = kernels_time(m, machine, o->callee);
+    else if (o->code == OP_kernel && !kernel_beside(m, o->callee))
+      time = kernel_time(m, machine, o->callee);
+    seconds += kernel_sum(&time) * (double)attr_int(&o->attrs, ATTR_trip, 1);
   }
   return loops == 2 ? seconds : 0;
 }
