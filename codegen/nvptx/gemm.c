@@ -53,7 +53,7 @@ static void place_tile(Gemm *gemm, LLVMValueRef within) {
 
 void gemm_place(Gemm *gemm, LLVMValueRef tile) {
   Warp *w = &gemm->w;
-  int64_t tiles = gemm->g.tiles_m * gemm->g.tiles_n, splits = gemm->g.splits;
+  int64_t tiles = gemm->g.tiles_m * gemm->g.tiles_n, splits = gemm->g.tile[GEMM_SPLITS];
   LLVMValueRef above = warp_div(w, tile, tiles);
   place_tile(gemm, warp_rem(w, tile, tiles));
   gemm->batch = splits > 1 ? warp_rem(w, above, gemm->g.batches) : above;
@@ -234,7 +234,6 @@ void gpu_contract_emit(Emit *emit) {
   if (gemm.g.phases == 1) return;
   emit_begin_phase(emit, phase);
   gemm.w = warp_begin(emit);
-  if (gemm.g.shares) gemm_wgmma_join(&gemm);
-  else gemm_reduce(&gemm);
+  gemm_reduce(&gemm);
   emit_end_phase(emit);
 }

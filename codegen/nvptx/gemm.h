@@ -27,7 +27,6 @@ typedef struct Gemm {
   GemmPlan g;
   LLVMValueRef batch, split, m0, n0; /* i32: what is made */
   LLVMValueRef from, to;             /* i32: its tiles of k */
-  LLVMValueRef begins;               /* i1: the tile is the first one of a share */
   LLVMValueRef warp_m, warp_n;       /* i32: first row and column of the warp in the tile */
   TileLoad a, b;
   Registers sums;
@@ -40,7 +39,6 @@ void gemm_place(Gemm *x, LLVMValueRef tile); /* i32: number of a tile of a range
 
 /* ---- all of a phase (gemm_wgmma.c) ---- */
 void gemm_wgmma(Gemm *x);
-void gemm_wgmma_join(Gemm *x); /* the second phase of shares */
 
 /* ---- sums (gemm_fma.c, gemm_mma.c) ---- */
 void gemm_fma(Gemm *x, LLVMValueRef stage);

@@ -93,7 +93,7 @@ static unsigned vector_align(const Gemm *gemm) {
 }
 
 static void put(Gemm *gemm, LLVMValueRef m, LLVMValueRef n, LLVMValueRef sum) {
-  if (gemm->g.splits == 1) {
+  if (gemm->g.phases == 1) {
     put_results(gemm, gemm->batch, m, n, sum);
     return;
   }
@@ -122,7 +122,7 @@ void gemm_out_put(Gemm *gemm, LLVMValueRef m, LLVMValueRef n, LLVMValueRef sum) 
 void gemm_out_put_all(Gemm *gemm, const GemmOut *out, int count) {
   bool ragged = gemm->g.m % gemm->g.tile[GEMM_M] || gemm->g.n % gemm->g.tile[GEMM_N];
   Evaluated evaluated[GEMM_OUT_MOST];
-  if (ragged || gemm->g.splits > 1 || count > GEMM_OUT_MOST) {
+  if (ragged || gemm->g.phases > 1 || count > GEMM_OUT_MOST) {
     for (int i = 0; i < count; i++) gemm_out_put(gemm, out[i].m, out[i].n, out[i].sum);
     return;
   }
@@ -188,7 +188,8 @@ void gemm_results(Gemm *gemm, int pass) {
 static LLVMValueRef sum_splits(Gemm *gemm, LLVMValueRef flat) {
   Emit *emit = gemm->e;
   LLVMValueRef zero = LLVMConstNull(numbers(gemm));
-  Loop loop = emit_loop(emit, emit_i64(emit, 0), emit_i64(emit, gemm->g.splits), 1, 1, &zero);
+  Loop loop =
+      emit_loop(emit, emit_i64(emit, 0), emit_i64(emit, gemm->g.tile[GEMM_SPLITS]), 1, 1, &zero);
   LLVMValueRef split = LLVMBuildTrunc(emit->builder, loop.i, gemm->w.i32, "");
   LLVMValueRef v = LLVMBuildLoad2(emit->builder, numbers(gemm), partial(gemm, split, flat), "");
   LLVMSetAlignment(v, vector_align(gemm));

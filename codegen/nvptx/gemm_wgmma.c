@@ -173,57 +173,8 @@ static void publish_if(Gemm *gemm, const Turn *oldest, const Registers *begun, i
   emit_end_if(gemm->e, more);
 }
 
-/* ---- shares: of all tiles of k, number i is tile i / tiles_k of the result ---- */
-
-typedef struct Shares {
-  int64_t each, longer; /* tiles of k; that many first shares have one more */
-} Shares;
-
-static Shares shares_of(const Gemm *gemm) {
-  int64_t all = gemm->g.batches * gemm->g.tiles_m * gemm->g.tiles_n * gemm->g.tiles_k;
-  return (Shares){all / gemm->g.shares, all % gemm->g.shares};
-}
-
-/* The first tile of k of a share. */
-static LLVMValueRef share_begin(Gemm *gemm, LLVMValueRef share) {
-  Warp *w = &gemm->w;
-  Shares shares = shares_of(gemm);
-  return warp_add(w, warp_times(w, share, shares.each),
-                  warp_min(w, share, warp_i32(w, shares.longer)));
-}
-
-/* The share of a tile of k. */
-static LLVMValueRef share_with(Gemm *gemm, LLVMValueRef number) {
-  Warp *w = &gemm->w;
-  Shares shares = shares_of(gemm);
-  int64_t of_longer = shares.longer * (shares.each + 1);
-  LLVMValueRef after = warp_div(w, warp_plus(w, number, -of_longer), shares.each);
-  return LLVMBuildSelect(gemm->e->builder, warp_less(w, number, warp_i32(w, of_longer)),
-                         warp_div(w, number, shares.each + 1), warp_plus(w, after, shares.longer),
-                         "");
-}
-
-static Loop each_tile_of_share(Gemm *gemm) {
-  Warp *w = &gemm->w;
-  LLVMBuilderRef builder = gemm->e->builder;
-  int64_t tiles_k = gemm->g.tiles_k;
-  LLVMValueRef begin = share_begin(gemm, w->cta), end = share_begin(gemm, warp_plus(w, w->cta, 1));
-  LLVMValueRef first = warp_div(w, begin, tiles_k);
-  LLVMValueRef stop = warp_plus(w, warp_div(w, warp_plus(w, end, -1), tiles_k), 1);
-  Loop loop = emit_loop(gemm->e, warp_wide(w, first), warp_wide(w, stop), 1, 0, NULL);
-  LLVMValueRef tile = LLVMBuildTrunc(builder, loop.i, w->i32, "");
-  gemm_place(gemm, tile);
-  LLVMValueRef at = warp_times(w, tile, tiles_k);
-  gemm->begins = LLVMBuildICmp(builder, LLVMIntEQ, tile, first, "");
-  gemm->from =
-      LLVMBuildSelect(builder, warp_less(w, at, begin), warp_sub(w, begin, at), warp_i32(w, 0), "");
-  gemm->to = warp_min(w, warp_sub(w, end, at), warp_i32(w, tiles_k));
-  return loop;
-}
-
 static Loop each_tile(Gemm *gemm) {
-  if (gemm->g.shares) return each_tile_of_share(gemm);
-  int64_t all = gemm->g.batches * gemm->g.tiles_m * gemm->g.tiles_n * gemm->g.splits;
+  int64_t all = gemm->g.batches * gemm->g.tiles_m * gemm->g.tiles_n * gemm->g.tile[GEMM_SPLITS];
   Loop loop = emit_loop(gemm->e, warp_wide(&gemm->w, gemm->w.cta), emit_i64(gemm->e, all),
                         simt_ctas(gemm->e, gemm->e->phase), 0, NULL);
   gemm_place(gemm, LLVMBuildTrunc(gemm->e->builder, loop.i, gemm->w.i32, ""));
@@ -415,7 +366,8 @@ static void put_results(Gemm *gemm, const Leaving *of, int columns) {
   emit_end_if(gemm->e, branch);
 }
 
-static void put_tile(Gemm *gemm, const Out *out, int all) {
+static void put_tile(Gemm *gemm, const Out *out) {
+  int all = (int)gemm->g.tile[GEMM_N];
   for (int first = 0; first < all; first += WGMMA_OUT)
     for (int half = 0; half < 2; half++) {
       Leaving leaving = {out, half, first};
@@ -425,97 +377,6 @@ static void put_tile(Gemm *gemm, const Out *out, int all) {
       put_results(gemm, &leaving, columns);
       warp_barrier_lanes(&gemm->w); /* all have read it */
     }
-}
-
-/* ---- parts of tiles: f32 in the workspace, as [share][its first tile, or its last][64 columns]
-   [eight columns][thread that has the sums][its four] ---- */
-
-enum { FOUR = 4, EIGHTS = WGMMA_JOINED / 8 };
-
-static LLVMValueRef part_at(Gemm *gemm, LLVMValueRef share, LLVMValueRef last, LLVMValueRef block,
-                            LLVMValueRef thread, int eight) {
-  Warp *w = &gemm->w;
-  int64_t threads = WGMMA_GROUPS * WGMMA_THREADS;
-  LLVMValueRef tile = warp_add(w, warp_times(w, share, 2), last);
-  LLVMValueRef at = warp_add(w, warp_times(w, tile, gemm->g.tile[GEMM_N] / WGMMA_JOINED), block);
-  at = wide_times(w, at, EIGHTS * threads * FOUR);
-  at = LLVMBuildNSWAdd(gemm->e->builder, at, wide_times(w, thread, FOUR), "");
-  at = LLVMBuildNSWAdd(gemm->e->builder, at, emit_i64(gemm->e, eight * threads * FOUR), "");
-  LLVMValueRef base = emit_buffer(gemm->e, gemm->k->args.n + gemm->k->results.n);
-  return LLVMBuildInBoundsGEP2(gemm->e->builder, w->f32, base, &at, 1, "");
-}
-
-static void keep_part(Gemm *gemm) {
-  Warp *w = &gemm->w;
-  LLVMBuilderRef builder = gemm->e->builder;
-  LLVMValueRef last = LLVMBuildZExt(builder, LLVMBuildNot(builder, gemm->begins, ""), w->i32, "");
-  LLVMValueRef thread = warp_plus(w, w->thread, -WGMMA_THREADS);
-  for (int i = 0; i < gemm->g.tile[GEMM_N] / 8; i++) {
-    LLVMValueRef v = LLVMGetPoison(emit_vector(gemm->e, ELEM_f32, FOUR)),
-                 block = warp_i32(w, i / EIGHTS);
-    for (int j = 0; j < FOUR; j++)
-      v = LLVMBuildInsertElement(builder, v, warp_get(w, &gemm->sums, FOUR * i + j), warp_i32(w, j),
-                                 "");
-    LLVMValueRef at = part_at(gemm, w->cta, last, block, thread, i % EIGHTS);
-    LLVMSetAlignment(LLVMBuildStore(builder, v, at), 16);
-  }
-}
-
-static void add_part(Gemm *gemm, LLVMValueRef share, LLVMValueRef last, LLVMValueRef block) {
-  Warp *w = &gemm->w;
-  LLVMBuilderRef builder = gemm->e->builder;
-  for (int i = 0; i < EIGHTS; i++) {
-    LLVMValueRef at = part_at(gemm, share, last, block, w->thread, i);
-    LLVMValueRef v = LLVMBuildLoad2(builder, emit_vector(gemm->e, ELEM_f32, FOUR), at, "");
-    LLVMSetAlignment(v, 16);
-    for (int j = 0; j < FOUR; j++) {
-      LLVMValueRef one = LLVMBuildExtractElement(builder, v, warp_i32(w, j), "");
-      LLVMValueRef sum = LLVMBuildFAdd(builder, warp_get(w, &gemm->sums, FOUR * i + j), one, "");
-      warp_set(w, &gemm->sums, FOUR * i + j, sum);
-    }
-  }
-}
-
-/* A tile of one share has left in the first phase. */
-static void put_or_keep(Gemm *gemm, const Out *out) {
-  Warp *w = &gemm->w;
-  int all = (int)gemm->g.tile[GEMM_N];
-  if (!gemm->g.shares) {
-    put_tile(gemm, out, all);
-    return;
-  }
-  LLVMValueRef part = warp_less(w, warp_sub(w, gemm->to, gemm->from), warp_i32(w, gemm->g.tiles_k));
-  Branch whole = emit_if(gemm->e, LLVMBuildNot(gemm->e->builder, part, ""));
-  put_tile(gemm, out, all);
-  emit_end_if(gemm->e, whole);
-  Branch parts = emit_if(gemm->e, part);
-  keep_part(gemm);
-  emit_end_if(gemm->e, parts);
-}
-
-/* A CTA has 64 columns of a tile: their parts in the order of k, then results. A share that begins
-   before the tile has its part as that of its last tile. */
-void gemm_wgmma_join(Gemm *gemm) {
-  Warp *w = &gemm->w;
-  Emit *emit = gemm->e;
-  int64_t blocks = gemm->g.tile[GEMM_N] / WGMMA_JOINED, tiles_k = gemm->g.tiles_k;
-  LLVMValueRef warp = simt_warp(emit), block = warp_rem(w, w->cta, blocks),
-               tile = warp_div(w, w->cta, blocks), at = warp_times(w, tile, tiles_k);
-  Out out = {.room = warp_times(w, warp, gemm->g.out_rows * gemm->g.out_pitch),
-             .row = warp_times(w, warp, 16)};
-  gemm_place(gemm, tile);
-  gemm->n0 = warp_add(w, gemm->n0, warp_times(w, block, WGMMA_JOINED));
-  LLVMValueRef first = share_with(gemm, at), last = share_with(gemm, warp_plus(w, at, tiles_k - 1));
-  Branch several = emit_if(emit, warp_less(w, first, last));
-  gemm->sums = warp_registers(w, w->f32, WGMMA_JOINED / 2);
-  warp_fill(w, &gemm->sums, emit_f32(emit, 0));
-  Loop loop = emit_loop(emit, warp_wide(w, first), warp_wide(w, warp_plus(w, last, 1)), 1, 0, NULL);
-  LLVMValueRef share = LLVMBuildTrunc(emit->builder, loop.i, w->i32, "");
-  LLVMValueRef before = warp_less(w, share_begin(gemm, share), at);
-  add_part(gemm, share, LLVMBuildZExt(emit->builder, before, w->i32, ""), block);
-  emit_loop_end(emit, &loop);
-  put_tile(gemm, &out, WGMMA_JOINED);
-  emit_end_if(emit, several);
 }
 
 static void multiply_all(Gemm *gemm, LLVMValueRef warp) {
@@ -530,7 +391,7 @@ static void multiply_all(Gemm *gemm, LLVMValueRef warp) {
     warpgroup_arrive(w, empty(gemm, warp_i32(w, s)), everybody(gemm));
   Loop tile = each_tile(gemm);
   multiply(gemm, &newest, &oldest, group);
-  put_or_keep(gemm, &out);
+  put_tile(gemm, &out);
   emit_loop_end(gemm->e, &tile);
 }
 

@@ -55,22 +55,17 @@ static void plan_warpgroups(GemmPlan *plan) {
   plan->threads[0] = WGMMA_THREADS * (1 + plan->warps_m);
   plan->shared[0] = t[GEMM_STAGES] * plan->stage +
                     plan->warps_m * WGMMA_THREADS / 32 * plan->out_rows * plan->out_pitch;
-  if (!plan->shares) return;
-  plan->chunks[1] = plan->chunks[0] * t[GEMM_N] / WGMMA_JOINED, plan->chunks[0] = plan->shares;
-  plan->threads[1] = WGMMA_THREADS * plan->warps_m;
-  plan->shared[1] = plan->shared[0] - t[GEMM_STAGES] * plan->stage;
-  plan->workspace = plan->shares * 2 * t[GEMM_M] * t[GEMM_N] * 4;
 }
 
 static void plan_phases(GemmPlan *plan) {
   const int64_t *t = plan->tile;
   int64_t elements = plan->batches * plan->m * plan->n;
-  plan->phases = plan->splits > 1 || plan->shares ? 2 : 1;
-  plan->chunks[0] = plan->batches * plan->tiles_m * plan->tiles_n * plan->splits;
+  plan->phases = t[GEMM_SPLITS] > 1 ? 2 : 1;
+  plan->chunks[0] = plan->batches * plan->tiles_m * plan->tiles_n * t[GEMM_SPLITS];
   plan->threads[0] = 32 * plan->warps_m * plan->warps_n;
   plan->shared[0] =
       max_i64(t[GEMM_STAGES] * plan->stage, plan->warps_m * plan->out_rows * plan->out_pitch);
-  plan->workspace = plan->splits > 1 ? elements * plan->splits * 4 : 0;
+  plan->workspace = plan->phases > 1 ? elements * t[GEMM_SPLITS] * 4 : 0;
   plan->chunks[1] = ceil_div(elements, REDUCE_THREADS * REDUCE_EACH * t[GEMM_LANES]);
   plan->threads[1] = REDUCE_THREADS;
   if (plan->math == GEMM_WGMMA) plan_warpgroups(plan);
@@ -109,9 +104,7 @@ GemmPlan gemm_plan(const Product *product, GemmMath math, const int64_t tile[GEM
   memcpy(plan.tile, tile, sizeof plan.tile);
   plan.tiles_m = ceil_div(plan.m, tile[GEMM_M]), plan.tiles_n = ceil_div(plan.n, tile[GEMM_N]);
   plan.tiles_k = ceil_div(plan.k, tile[GEMM_K]);
-  plan.shares = tile[GEMM_SPLITS] > WGMMA_SHARES ? tile[GEMM_SPLITS] - WGMMA_SHARES : 0;
-  plan.splits = plan.shares ? 1 : tile[GEMM_SPLITS];
-  plan.range = ceil_div(plan.tiles_k, plan.splits);
+  plan.range = ceil_div(plan.tiles_k, tile[GEMM_SPLITS]);
   plan.a = side_of(&plan, tile[GEMM_M], tile[GEMM_COPY_A]);
   plan.b = side_of(&plan, tile[GEMM_N], tile[GEMM_COPY_B]);
   plan.stage = plan.a.bytes + plan.b.bytes;

@@ -9,11 +9,7 @@
 
    With wgmma two warpgroups multiply one tile and a third one copies: a CTA stays on its
    multiprocessor and takes tile after tile, so that operands of the next one arrive while sums of
-   this one leave, through memory of their own. Where whole tiles would leave multiprocessors
-   without work, CTAs take equal shares of the tiles of k of all tiles instead, in their order. A
-   share begins and ends inside of a tile; what it sums of these two goes to the workspace, and the
-   second phase adds the parts of each tile in the order of k. So bits depend on the number of
-   shares, which is part of the cut, and never on the device or on the order of CTAs. */
+   this one leave, through memory of their own. */
 #ifndef SHARDC_GEMM_GPU_H
 #define SHARDC_GEMM_GPU_H
 #include "product.h"
@@ -25,7 +21,7 @@ enum GemmTile {              /* entries of attribute tile */
                 GEMM_WARP_M, /* rows of a warp's tile; with wgmma, of a warpgroup's */
                 GEMM_WARP_N, /* columns of it */
                 GEMM_STAGES, /* of the ring */
-                GEMM_SPLITS, /* ranges of k; WGMMA_SHARES + n: n equal shares of all tiles */
+                GEMM_SPLITS, /* ranges of k */
                 GEMM_COPY_A, /* GemmCopy of both operands */
                 GEMM_COPY_B,
                 GEMM_LANES, /* neighbouring columns that a thread takes on the way out */
@@ -64,9 +60,7 @@ enum {
   WGMMA_THREADS = 128,
   WGMMA_COPY_ROWS = 16,
   WGMMA_OUT = 128,
-  WGMMA_JOINED = 64,    /* columns whose parts a CTA of the second phase adds */
-  WGMMA_SHARES = 10000, /* more than any number of splits */
-  WGMMA_STAGES = 6      /* at most: two barriers of the CTA's 16 for each */
+  WGMMA_STAGES = 6 /* at most: two barriers of the CTA's 16 for each */
 };
 
 enum { GEMM_SEEK_THREADS = 256 }; /* of a CTA that looks for rows that are not zero */
@@ -87,9 +81,7 @@ typedef struct GemmPlan {
   GemmMath math;
   int64_t m, n, k, batches; /* of the whole product */
   int64_t tiles_m, tiles_n, tiles_k;
-  int64_t splits; /* of k */
-  int64_t range;  /* tiles of k in one split; the last may have fewer */
-  int64_t shares; /* equal ones of all tiles of k, which differ by at most one; 0: none */
+  int64_t range; /* tiles of k in one split; the last may have fewer */
   GemmSide a, b;
   int64_t stage;     /* bytes of one stage */
   int64_t out_pitch; /* bytes between rows of the sums on their way out */

@@ -99,16 +99,8 @@ static bool side_fits(const GemmSide *s, int64_t threads) {
 }
 
 static bool split_fits(const GemmPlan *plan) { /* none has no work */
-  return plan->splits == 1 || plan->range * (plan->splits - 1) < plan->tiles_k;
-}
-
-/* Each share has some work, and a multiprocessor; tiles leave in whole blocks of the second
-   phase. */
-static bool shares_fit(const GpuProduct *product, const GemmPlan *plan) {
-  int64_t all = plan->batches * plan->tiles_m * plan->tiles_n * plan->tiles_k;
-  return !product->p.place && plan->tile[GEMM_N] % WGMMA_JOINED == 0 && plan->shares > 1 &&
-         plan->shares <= product->m->target.multiprocessors && plan->shares <= all &&
-         all <= INT32_MAX;
+  int64_t splits = plan->tile[GEMM_SPLITS];
+  return splits == 1 || plan->range * (splits - 1) < plan->tiles_k;
 }
 
 /* Both operands are copied in whole pieces that are as far apart as in one dim. */
@@ -119,7 +111,7 @@ static bool warpgroups_fit(const GpuProduct *product, const int64_t *cut) {
   if (cut[GEMM_N] < WGMMA_LEAST || cut[GEMM_N] > WGMMA_MOST || cut[GEMM_N] % WGMMA_STEP)
     return false;
   if (cut[GEMM_STAGES] < 3 || cut[GEMM_STAGES] > WGMMA_STAGES) return false;
-  if (cut[GEMM_SPLITS] < 1) return false;
+  if (cut[GEMM_SPLITS] < 1 || cut[GEMM_SPLITS] > MOST_SPLITS) return false;
   for (int side = 0; side < 2; side++) {
     int64_t copy = product->fixed[side ? GEMM_COPY_B : GEMM_COPY_A];
     if (copy != COPY_ASYNC_K && copy != COPY_ASYNC_MN) return false;
@@ -129,9 +121,7 @@ static bool warpgroups_fit(const GpuProduct *product, const int64_t *cut) {
       return false;
   }
   GemmPlan plan = gpu_product_plan(product, cut);
-  if (plan.shared[0] > product->limit) return false;
-  if (plan.shares) return shares_fit(product, &plan);
-  return plan.splits <= MOST_SPLITS && split_fits(&plan);
+  return plan.shared[0] <= product->limit && split_fits(&plan);
 }
 
 bool gpu_product_fits(const GpuProduct *product, const int64_t *cut) {

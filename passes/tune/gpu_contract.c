@@ -21,7 +21,6 @@ enum { ENOUGH_WARPS = 8 };
 enum { LINE = 128, FAR_ROWS = 32 << 10 }; /* bytes: of a cache line; of a row of k, for loaded */
 static const double FEW_WARPS = 0.8;      /* of the rate, with half of them */
 static const double GROUP_CYCLES = 60, GROUP_COLUMN = 4.88, WORTH_NARROWER = 0.98;
-static const double JOINED_BYTES = 2500; /* of parts, in a cycle of all multiprocessors */
 
 typedef struct ProductShape { /* a row of a table: of equal times the first wins */
   int64_t m, n, k, warp_m, warp_n, stages;
@@ -94,27 +93,14 @@ static double branches(const GpuProduct *product, const GemmPlan *plan) {
   return !ragged ? 0 : product->k->args.n > 2 && plan->phases == 1 ? 0.24 : 0.02;
 }
 
-/* Each share has the ends of its tiles, one more than it has whole ones. Parts pass through the
-   second-level cache, and the second phase costs as much as that of three splits of the same bytes
-   did for GPT-2 124M on an H100. */
-static double cycles_of_shares(const GemmPlan *plan, const ProductShape *shape, int64_t tiles,
-                               double out) {
-  double shares = (double)plan->shares, area = (double)(shape->m * shape->n);
-  double steps = (double)(ceil_div(tiles * plan->tiles_k, plan->shares) * plan->tile[GEMM_K]);
-  double parts = ((double)tiles + shares) * area * 4;
-  return area * steps / shape->rate + out * (1 + (double)tiles / shares) + 4000 +
-         2 * parts / JOINED_BYTES;
-}
-
 /* By wgmma: a CTA to a multiprocessor, which takes tile after tile; only the sums' way out is not
    hidden. */
 static double cycles_of_groups(const GpuProduct *product, const GemmPlan *plan,
                                const ProductShape *shape) {
-  int64_t tiles = plan->batches * plan->tiles_m * plan->tiles_n * plan->splits,
+  int64_t tiles = plan->batches * plan->tiles_m * plan->tiles_n * plan->tile[GEMM_SPLITS],
           each = ceil_div(tiles, product->m->target.multiprocessors);
   double steps = (double)(plan->range * plan->tile[GEMM_K]), area = (double)(shape->m * shape->n);
   double out = 500 + area * (0.12 + branches(product, plan));
-  if (plan->shares) return cycles_of_shares(plan, shape, tiles, out);
   return (double)each * (area * steps / shape->rate + out) + reduce_cycles(plan);
 }
 
@@ -140,7 +126,7 @@ static void fill(int64_t *tile, const ProductShape *shape) {
 
 /* None gets less than some elements of k. */
 static bool worth_it(const GemmPlan *plan) {
-  return plan->splits == 1 || plan->range * plan->tile[GEMM_K] >= 256;
+  return plan->tile[GEMM_SPLITS] == 1 || plan->range * plan->tile[GEMM_K] >= 256;
 }
 
 /* One more each, so that they fill whole waves; twice as many from 16 on. */
@@ -179,26 +165,16 @@ static ProductShape group_shape(const GpuProduct *product, int64_t n) {
   return shape;
 }
 
-/* .. in as many equal shares as multiprocessors. */
-static double shares_cycles(const GpuProduct *product, const ProductShape *shape, Cut *cut) {
-  fill(cut->at, shape), cut->at[GEMM_SPLITS] = WGMMA_SHARES + product->m->target.multiprocessors;
-  if (!gpu_product_fits(product, cut->at)) return 0;
-  GemmPlan plan = gpu_product_plan(product, cut->at);
-  return cycles_of(product, &plan, shape);
-}
-
-/* Cycles and the cut of the best width. Whole tiles of 256 columns are known from
-   measurements, so others must save something by the model. */
+/* Cycles and the cut of the best width. The widest is known from measurements, so others must save
+   something by the model. */
 static double search_groups(const GpuProduct *product, Cut *best) {
   double widest = 0, least = 0;
-  Cut cut, shares;
+  Cut cut;
   for (int64_t n = WGMMA_MOST; n >= WGMMA_LEAST; n -= WGMMA_STEP) {
     ProductShape shape = group_shape(product, n);
     Shapes one = {&shape, 1};
     if (n == WGMMA_MOST) widest = search_list(product, one, 0, best);
     else least = search_list(product, one, least, &cut);
-    double t = shares_cycles(product, &shape, &shares);
-    if (t && (!least || t < least)) least = t, cut = shares;
   }
   if (!least || (widest && least > WORTH_NARROWER * widest)) return widest;
   *best = cut;

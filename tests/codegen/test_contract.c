@@ -421,43 +421,6 @@ static void warpgroups(void **state) {
   }
 }
 
-/* A gradient of weights, or any other product with few tiles of the result; ragged or not. */
-static void add_shared(Harness *h, int i, int64_t width) {
-  int64_t m = 128 * harness_random(h, 1, 2) - 8 * (i % 2), n = width * harness_random(h, 1, 2),
-          k = 8 * harness_random(h, 57, 80), batch = i % 3 ? 1 : 2;
-  if (i % 4 == 3) n -= 16;
-  const char *an[] = {"B", "K", "M"}, *bn[] = {"B", "K", "N"}, *r[] = {"B", "M", "N"};
-  const char *y = harness_dense(h, "f32", 3, r, (int64_t[]){batch, m, n});
-  harness_add(h, "kernel @k%d(%%0 : %s, %%1 : %s, %%2 : %s) {family = \"contract\"} {\n", i,
-              harness_dense(h, "bf16", 3, an, (int64_t[]){batch, k, m}),
-              harness_dense(h, "bf16", 3, bn, (int64_t[]){batch, k, n}), y);
-  harness_add(h, "  %%3 = dot[K] %%0, %%1 : %s\n  %%4 = add %%2, %%3 : %s\n", y, y);
-  harness_add(h, "  %%5 = cast %%4 : %s\n  return %%%d\n}\n",
-              harness_dense(h, "bf16", 3, r, (int64_t[]){batch, m, n}), i % 2 ? 5 : 4);
-}
-
-/* Equal shares of tiles of k: more and fewer than tiles of the result, of which a share has one, a
-   part of one, parts of several. */
-static void equal_shares(void **state) {
-  static const struct {
-    const char *cut;
-    int64_t width;
-  } of[] = {{"128 128 64 64 128 4 10002", 128},
-            {"128 128 64 64 128 3 10007", 128},
-            {"128 192 64 64 192 4 10003", 192},
-            {"128 256 64 64 256 4 10005", 256}};
-  (void)state;
-  if (strcmp(machine, "sm_90a")) skip();
-  for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
-    Harness *h = harness_new(machine);
-    h->low = -1, h->high = 1, h->cut = of[i].cut, h->multiprocessors = 7;
-    h->random += 77 * i;
-    for (int k = 0; k < 4; k++) add_shared(h, k, of[i].width);
-    assert_int_equal(harness_run(h, 8e-3), 0);
-    harness_free(h);
-  }
-}
-
 static void large_variants(void **state) {
   (void)state;
   large_with(true, "f32", 1e-4);
@@ -548,8 +511,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(f16_narrowed),   cmocka_unit_test(f16_sums),
       cmocka_unit_test(large_f16),      cmocka_unit_test(large_bf16_variants),
       cmocka_unit_test(streamed),       cmocka_unit_test(passes_out),
-      cmocka_unit_test(warpgroups),     cmocka_unit_test(equal_shares),
-      cmocka_unit_test(read_ahead),     cmocka_unit_test(places),
-      cmocka_unit_test(empty_places)};
+      cmocka_unit_test(warpgroups),     cmocka_unit_test(read_ahead),
+      cmocka_unit_test(places),         cmocka_unit_test(empty_places)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

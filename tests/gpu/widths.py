@@ -2,8 +2,8 @@
 
 A module has one product for each width from 128 to 256 columns and each order of its second operand, whose dims are
 whole tiles. Each has instructions of that width, and as many branches as the product of 256 columns: only a rest of 8,
-16 or 24 columns adds one for each half of a warp's rows. Some widths are built with ragged tiles and with equal shares
-of k as well. With ptxas on PATH, no kernel keeps registers in memory or runs its products one after the other, else
+16 or 24 columns adds one for each half of a warp's rows. Some widths are built with ragged tiles as
+well. With ptxas on PATH, no kernel keeps registers in memory or runs its products one after the other, else
 `compile` fails.
 """
 import os, re, shutil, subprocess, sys, tempfile
@@ -23,18 +23,13 @@ def tile(width, turned):
     return [128, width, 64, 64, width, stages, 1, 3, 3 if turned else 4, 8], stages * stage + out
 
 
-def product(width, turned, ragged, shares=False):
+def product(width, turned, ragged):
     """Its name, its kernel, and the types of its operands and result."""
     n, m, (cut, shared) = 4 * width - 8 * ragged, ROWS - ragged, tile(width, turned)
     a, b, y = f'bf16[M:{m}, K:{K}]', f'bf16[N:{n}, K:{K}]' if turned else f'bf16[K:{K}, N:{n}]', f'bf16[M:{m}, N:{n}]'
-    name, phases = f'w{width}{"t" * turned}{"r" * ragged}{"s" * shares}', 'chunks = [132], threads = [384]'
-    if shares:
-        cut[6] = 10132
-        phases = (f'chunks = [132, {-(-m // 128) * 4 * width // 64}], threads = [384, 256], '
-                  f'workspace = {132 * 2 * 128 * width * 4}')
-        shared = f'{shared}, {8 * 8 * 136 * 4}'
+    name = f'w{width}{"t" * turned}{"r" * ragged}'
     kernel = (f'kernel @{name}(%0 : {a}, %1 : {b}, %2 : {y}) {{family = "contract", variant = "wgmma", tile = {cut}, '
-              f'{phases}, shared = [{shared}], apart = [0, 1, 3]}} {{\n'
+              f'chunks = [132], threads = [384], shared = [{shared}], apart = [0, 1, 3]}} {{\n'
               f'  %3 = dot[K] %0, %1 : {y}\n  %4 = add %2, %3 : {y}\n  return %4\n}}\n')
     return name, kernel, (a, b, y, y)
 
@@ -59,7 +54,6 @@ def branches(name):
 try:
     widths = range(128, 257, 8)
     products = [product(w, t, r) for w in widths for t in (False, True) for r in (False, True) if not r or w in RAGGED]
-    products += [product(w, t, r, True) for w in (128, 192, 256) for t, r in ((False, True), (True, False))]
     open(f'{folder}/m.ir', 'w').write(module(products))
     subprocess.run([shardc, 'compile', 'm.ir', '--keep', 'kept', '-o', 'exe', '-q'], cwd=folder, check=True)
     for turned in '', 't':
