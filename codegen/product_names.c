@@ -15,7 +15,7 @@ void product_add_names(Emit *e, const Product *product, Point *p) {
   from_dot[product->value] = true;
   for (uint32_t i = product->dot + 1; i < k->ops.n; i++) {
     const Op *op = &k->ops.at[i];
-    if (!depends(from_dot, op)) continue;
+    if (!depends(from_dot, op) || op->out == product->columns) continue;
     if (op->code != OP_rename && op_family(op->code) != FAMILY_ELEM)
       bug("kernel %s: %s moves indexes of the product", k->name, op_name(op->code));
     for (uint32_t r = 0; r < op->nout; r++) from_dot[op->out + r] = true;

@@ -202,6 +202,7 @@ static void put_pass(Gemm *gemm, int pass) {
   else gemm_mma_out(gemm, pass);
   warp_barrier(&gemm->w);
   gemm_results(gemm, pass);
+  if (gemm_has_columns(gemm)) gemm_columns_add(gemm, pass);
 }
 
 /* One tile of the result, by all warps alike. */
@@ -214,7 +215,9 @@ static void make_tile(Gemm *gemm) {
   if (gemm->g.seek_ctas) some = emit_if(gemm->e, gemm_seek_found(gemm));
   multiply_all(gemm);
   if (gemm->g.seek_ctas) emit_end_if(gemm->e, some);
+  if (gemm_has_columns(gemm)) gemm_columns_start(gemm);
   for (int i = 0; i < gemm->g.passes; i++) put_pass(gemm, i);
+  if (gemm_has_columns(gemm)) gemm_columns_end(gemm);
 }
 
 void gpu_contract_emit(Emit *emit) {
@@ -231,7 +234,8 @@ void gpu_contract_emit(Emit *emit) {
   if (gemm.g.math == GEMM_WGMMA) gemm_wgmma(&gemm);
   else make_tile(&gemm);
   emit_end_phase(emit);
-  if (gemm.g.phases == 1) return;
+  if (gemm_has_columns(&gemm)) gemm_columns_join(&gemm, phase);
+  if (!gemm_is_split(&gemm.g)) return;
   emit_begin_phase(emit, phase);
   gemm.w = warp_begin(emit);
   gemm_reduce(&gemm);

@@ -31,6 +31,7 @@ typedef struct Gemm {
   TileLoad a, b;
   Registers sums;
   GemmFragments fa, fb; /* of tensor cores */
+  Registers columns;    /* sums of the thread's columns */
   Registers ahead;      /* words of the first step of the tile of k that follows */
 } Gemm;
 
@@ -57,21 +58,39 @@ void gemm_seek(Gemm *x);               /* the phase before the product */
 LLVMValueRef gemm_seek_found(Gemm *x); /* i1: the tile placed has rows that are not zero */
 
 /* ---- results (gemm_out.c) ---- */
+LLVMValueRef gemm_out_row_of(Gemm *x, LLVMValueRef row, int pass); /* of a pass, in the tile */
 LLVMValueRef
 gemm_out_row(Gemm *x); /* i32: where the warp's rows of a pass begin in shared memory */
 /* The position of the bytes at `at`, in the block-th 32 columns. */
 LLVMValueRef gemm_out_turn(Gemm *x, LLVMValueRef at, LLVMValueRef block);
-/* The f32 that a thread takes at once from that column of a row of sums; their results, if element
-   (m, n) exists. */
-LLVMValueRef gemm_out_read(Gemm *x, LLVMValueRef room, LLVMValueRef row, LLVMValueRef column);
-void gemm_out_put(Gemm *x, LLVMValueRef m, LLVMValueRef n, LLVMValueRef sum);
+/* Numbers that a thread takes at once: the f32 from that column of a row of sums on, which are
+   results from (m, n) on, and their places in shared memory, in pieces of up to four. */
+typedef struct GemmOut {
+  LLVMValueRef m, n, sum, at[2];
+} GemmOut;
+void gemm_out_read(Gemm *x, LLVMValueRef room, LLVMValueRef row, LLVMValueRef column, GemmOut *out);
+/* Their results, if element (m, n) exists. */
+void gemm_out_put(Gemm *x, const GemmOut *out);
 /* The same of several, whose operands are read before the first result is stored: a store would
    hold up loads that may be of its bytes. */
-typedef struct GemmOut {
-  LLVMValueRef m, n, sum;
-} GemmOut;
 enum { GEMM_OUT_MOST = 8 };
 void gemm_out_put_all(Gemm *x, const GemmOut *out, int count);
 void gemm_results(Gemm *x, int pass);
+/* The dims of p from their flat number, an i32. */
+void gemm_set_dims(Gemm *x, Point *p, const ProductDims *d, LLVMValueRef flat);
 void gemm_reduce(Gemm *x); /* the second phase of several splits */
+
+/* ---- sums of columns: of values that results leave in the places of the product's sums
+   (gemm_columns.c) ---- */
+bool gemm_has_columns(const Gemm *x);
+LLVMValueRef gemm_column_term(Gemm *x, const Point *p); /* the values at a point, f32 */
+void gemm_column_leave(Gemm *x, const GemmOut *out, LLVMValueRef term);
+void gemm_columns_start(Gemm *x);         /* before the first pass of a tile */
+void gemm_columns_add(Gemm *x, int pass); /* by all threads, after results of a pass */
+void gemm_columns_end(Gemm *x);           /* after the last one: the tile's line */
+/* wgmma: eight rows of a warp in its room, some columns of the tile */
+void gemm_columns_of_warp(Gemm *x, LLVMValueRef room, int columns);
+/* .. from `first` on after 16 rows, by all warps of a warpgroup, whose rooms begin at `rooms` */
+void gemm_columns_of_group(Gemm *x, LLVMValueRef group, LLVMValueRef rooms, int first, int columns);
+void gemm_columns_join(Gemm *x, int phase); /* the phase that adds up the lines */
 #endif

@@ -14,7 +14,7 @@ static LLVMValueRef index_of(Gemm *gemm, LLVMValueRef i) {
   return LLVMBuildZExtOrBitCast(gemm->e->builder, i, gemm->e->index, "");
 }
 
-static void set_dims(Gemm *gemm, Point *p, const ProductDims *d, LLVMValueRef flat) {
+void gemm_set_dims(Gemm *gemm, Point *p, const ProductDims *d, LLVMValueRef flat) {
   for (int i = 0; i < d->count; i++)
     point_set(
         p, (Index){.dim = d->dim[i].dim, .at = index_of(gemm, tile_index(&gemm->w, d, i, flat))});
@@ -22,7 +22,7 @@ static void set_dims(Gemm *gemm, Point *p, const ProductDims *d, LLVMValueRef fl
 
 /* The inner columns run over the lanes of a vector. */
 static void set_columns(Gemm *gemm, Point *p, LLVMValueRef n) {
-  set_dims(gemm, p, &gemm->p.n, n);
+  gemm_set_dims(gemm, p, &gemm->p.n, n);
   if (!gemm->p.n.count || gemm->e->lanes == 1) return;
   Index *inner = point_find(p, gemm->p.n.dim[gemm->p.n.count - 1].dim);
   inner->lane = true, inner->multiple = gemm->e->lanes;
@@ -32,15 +32,15 @@ static LLVMTypeRef numbers(Gemm *gemm) { return emit_vector(gemm->e, ELEM_f32, g
 
 typedef struct Evaluated { /* the results of some columns of a row */
   Point p;
-  LLVMValueRef value[MAX_RESULTS];
+  LLVMValueRef value[MAX_RESULTS], term; /* term: of sums of columns */
 } Evaluated;
 
 static void evaluate(Gemm *gemm, LLVMValueRef batch, LLVMValueRef m, LLVMValueRef n,
                      LLVMValueRef sum, Evaluated *out) {
   Emit *emit = gemm->e;
   out->p = (Point){0};
-  set_dims(gemm, &out->p, &gemm->p.batch, batch);
-  set_dims(gemm, &out->p, &gemm->p.m, m);
+  gemm_set_dims(gemm, &out->p, &gemm->p.batch, batch);
+  gemm_set_dims(gemm, &out->p, &gemm->p.m, m);
   set_columns(gemm, &out->p, n);
   for (int i = 0; i < gemm->p.nzero; i++)
     point_set(&out->p, (Index){.dim = gemm->p.zero[i], .at = emit_index(emit, 0)});
@@ -49,12 +49,15 @@ static void evaluate(Gemm *gemm, LLVMValueRef batch, LLVMValueRef m, LLVMValueRe
   expr_bind(emit, gemm->p.value,
             expr_convert(emit, sum, ELEM_f32, value_type(gemm->k, gemm->p.value)->elem));
   for (uint32_t i = 0; i < gemm->k->results.n; i++)
-    out->value[i] = expr_value(emit, gemm->k->results.at[i], &out->p);
+    if (gemm->k->results.at[i] != gemm->p.columns)
+      out->value[i] = expr_value(emit, gemm->k->results.at[i], &out->p);
+  if (gemm_has_columns(gemm)) out->term = gemm_column_term(gemm, &out->p);
 }
 
 static void store(Gemm *gemm, const Evaluated *from) {
   for (uint32_t i = 0; i < gemm->k->results.n; i++) {
-    bool again = false; /* expr_put stores to all buffers of a value */
+    bool again = gemm->k->results.at[i] == gemm->p.columns;
+    /* expr_put stores to all buffers of a value */
     for (uint32_t j = 0; j < i; j++) again |= gemm->k->results.at[j] == gemm->k->results.at[i];
     if (!again) expr_put(gemm->e, gemm->k->results.at[i], &from->p, from->value[i]);
   }
@@ -92,13 +95,20 @@ static unsigned vector_align(const Gemm *gemm) {
   return gemm->e->lanes < 4 ? 4 * (unsigned)gemm->e->lanes : 16;
 }
 
-static void put(Gemm *gemm, LLVMValueRef m, LLVMValueRef n, LLVMValueRef sum) {
-  if (gemm->g.phases == 1) {
-    put_results(gemm, gemm->batch, m, n, sum);
+static void leave(Gemm *gemm, const GemmOut *out, const Evaluated *from) {
+  store(gemm, from);
+  if (from->term) gemm_column_leave(gemm, out, from->term);
+}
+
+static void put(Gemm *gemm, const GemmOut *out) {
+  if (!gemm_is_split(&gemm->g)) {
+    Evaluated evaluated = {0};
+    evaluate(gemm, gemm->batch, out->m, out->n, out->sum, &evaluated);
+    leave(gemm, out, &evaluated);
     return;
   }
-  LLVMValueRef at = partial(gemm, gemm->split, flat_of(gemm, gemm->batch, m, n));
-  LLVMSetAlignment(LLVMBuildStore(gemm->e->builder, sum, at), vector_align(gemm));
+  LLVMValueRef at = partial(gemm, gemm->split, flat_of(gemm, gemm->batch, out->m, out->n));
+  LLVMSetAlignment(LLVMBuildStore(gemm->e->builder, out->sum, at), vector_align(gemm));
 }
 
 /* i1: element (m, n) exists; NULL: all do */
@@ -111,24 +121,24 @@ static LLVMValueRef inside(Gemm *gemm, LLVMValueRef m, LLVMValueRef n) {
   return rows ? a : columns ? b : NULL;
 }
 
-void gemm_out_put(Gemm *gemm, LLVMValueRef m, LLVMValueRef n, LLVMValueRef sum) {
-  LLVMValueRef in = inside(gemm, m, n);
+void gemm_out_put(Gemm *gemm, const GemmOut *out) {
+  LLVMValueRef in = inside(gemm, out->m, out->n);
   Branch branch = {0};
   if (in) branch = emit_if(gemm->e, in);
-  put(gemm, m, n, sum);
+  put(gemm, out);
   if (in) emit_end_if(gemm->e, branch);
 }
 
 void gemm_out_put_all(Gemm *gemm, const GemmOut *out, int count) {
   bool ragged = gemm->g.m % gemm->g.tile[GEMM_M] || gemm->g.n % gemm->g.tile[GEMM_N];
-  Evaluated evaluated[GEMM_OUT_MOST];
-  if (ragged || gemm->g.phases > 1 || count > GEMM_OUT_MOST) {
-    for (int i = 0; i < count; i++) gemm_out_put(gemm, out[i].m, out[i].n, out[i].sum);
+  Evaluated evaluated[GEMM_OUT_MOST] = {0};
+  if (ragged || gemm_is_split(&gemm->g) || count > GEMM_OUT_MOST) {
+    for (int i = 0; i < count; i++) gemm_out_put(gemm, &out[i]);
     return;
   }
   for (int i = 0; i < count; i++)
     evaluate(gemm, gemm->batch, out[i].m, out[i].n, out[i].sum, &evaluated[i]);
-  for (int i = 0; i < count; i++) store(gemm, &evaluated[i]);
+  for (int i = 0; i < count; i++) leave(gemm, &out[i], &evaluated[i]);
 }
 
 LLVMValueRef gemm_out_row(Gemm *gemm) {
@@ -136,8 +146,7 @@ LLVMValueRef gemm_out_row(Gemm *gemm) {
   return warp_times(w, warp_div(w, w->warp, gemm->g.warps_n), gemm->g.out_rows);
 }
 
-/* The row of the tile that row `row` of a pass is. */
-static LLVMValueRef row_of(Gemm *gemm, LLVMValueRef row, int pass) {
+LLVMValueRef gemm_out_row_of(Gemm *gemm, LLVMValueRef row, int pass) {
   Warp *w = &gemm->w;
   if (gemm->g.passes == 1) return row;
   LLVMValueRef first = warp_times(w, warp_div(w, row, gemm->g.out_rows), gemm->g.tile[GEMM_WARP_M]);
@@ -151,22 +160,27 @@ LLVMValueRef gemm_out_turn(Gemm *gemm, LLVMValueRef at, LLVMValueRef block) {
   return warp_xor(w, at, warp_times(w, warp_rem(w, block, 2), 16));
 }
 
-LLVMValueRef gemm_out_read(Gemm *gemm, LLVMValueRef room, LLVMValueRef row, LLVMValueRef column) {
+void gemm_out_read(Gemm *gemm, LLVMValueRef room, LLVMValueRef row, LLVMValueRef column,
+                   GemmOut *out) {
   Warp *w = &gemm->w;
   LLVMBuilderRef builder = gemm->e->builder;
   LLVMValueRef at = warp_add(w, warp_times(w, row, gemm->g.out_pitch), warp_times(w, column, 4));
   if (room) at = warp_add(w, at, room);
-  if (gemm->e->lanes <= 4) return warp_load(w, numbers(gemm), at, (int)vector_align(gemm));
+  out->at[0] = at;
+  if (gemm->e->lanes <= 4) {
+    out->sum = warp_load(w, numbers(gemm), at, (int)vector_align(gemm));
+    return;
+  }
   LLVMValueRef all = LLVMGetPoison(numbers(gemm)), block = warp_div(w, column, 32);
   for (int i = 0; i < gemm->e->lanes; i += 4) {
-    LLVMValueRef piece = gemm_out_turn(gemm, warp_plus(w, at, 4 * i), block);
-    LLVMValueRef four = warp_load(w, LLVMVectorType(w->f32, 4), piece, 16);
+    out->at[i / 4] = gemm_out_turn(gemm, warp_plus(w, at, 4 * i), block);
+    LLVMValueRef four = warp_load(w, LLVMVectorType(w->f32, 4), out->at[i / 4], 16);
     for (int j = 0; j < 4; j++) {
       LLVMValueRef one = LLVMBuildExtractElement(builder, four, warp_i32(w, j), "");
       all = LLVMBuildInsertElement(builder, all, one, warp_i32(w, i + j), "");
     }
   }
-  return all;
+  out->sum = all;
 }
 
 void gemm_results(Gemm *gemm, int pass) {
@@ -179,9 +193,10 @@ void gemm_results(Gemm *gemm, int pass) {
   i = warp_times(w, warp_add(w, warp_times(w, i, gemm->g.threads[0]), w->thread), emit->lanes);
   LLVMValueRef row = warp_div(w, i, gemm->g.tile[GEMM_N]),
                column = warp_rem(w, i, gemm->g.tile[GEMM_N]);
-  LLVMValueRef m = warp_add(w, gemm->m0, row_of(gemm, row, pass)),
-               n = warp_add(w, gemm->n0, column);
-  gemm_out_put(gemm, m, n, gemm_out_read(gemm, NULL, row, column));
+  GemmOut out = {.m = warp_add(w, gemm->m0, gemm_out_row_of(gemm, row, pass)),
+                 .n = warp_add(w, gemm->n0, column)};
+  gemm_out_read(gemm, NULL, row, column, &out);
+  gemm_out_put(gemm, &out);
   emit_loop_end(emit, &loop);
 }
 

@@ -271,9 +271,10 @@ static void multiply(Gemm *gemm, const Turn *newest, const Turn *oldest, LLVMVal
 
 /* ---- the way out ---- */
 
-typedef struct Out { /* of a warp */
-  LLVMValueRef room; /* i32: its part of shared memory */
-  LLVMValueRef row;  /* i32: its first row in the tile */
+typedef struct Out {         /* of a warp */
+  LLVMValueRef room;         /* i32: its part of shared memory */
+  LLVMValueRef row;          /* i32: its first row in the tile */
+  LLVMValueRef group, rooms; /* i32: of its warpgroup: number, part of shared memory */
 } Out;
 
 /* A thread of eight columns reads two pieces of 16 bytes, and the fourth one after it, or the first
@@ -304,23 +305,27 @@ static void put_sums(Gemm *gemm, const Out *out, int half, int first, int column
 }
 
 /* The sums of a row, from that column on, that a thread takes at once. */
-static LLVMValueRef take_sums(Gemm *gemm, const Out *out, LLVMValueRef row, LLVMValueRef column) {
+static void take_sums(Gemm *gemm, const Out *out, LLVMValueRef row, LLVMValueRef column,
+                      GemmOut *to) {
   Warp *w = &gemm->w;
   int lanes = gemm->e->lanes;
   LLVMValueRef at = warp_add(w, warp_times(w, row, gemm->g.out_pitch), warp_times(w, column, 4));
-  at = warp_add(w, at, out->room);
-  if (lanes <= 4) return warp_load(w, emit_vector(gemm->e, ELEM_f32, lanes), at, 4 * lanes);
-  LLVMValueRef all = LLVMGetPoison(emit_vector(gemm->e, ELEM_f32, lanes));
+  to->at[0] = at = warp_add(w, at, out->room);
+  to->sum = LLVMGetPoison(emit_vector(gemm->e, ELEM_f32, lanes));
+  if (lanes <= 4) {
+    to->sum = warp_load(w, LLVMTypeOf(to->sum), at, 4 * lanes);
+    return;
+  }
   LLVMValueRef odd = warp_times(w, parity(gemm, row, warp_div(w, column, TURN)), PIECE);
   for (int i = 0; i < lanes / 4; i++) {
-    LLVMValueRef piece = i ? warp_sub(w, warp_plus(w, at, PIECE), odd) : warp_add(w, at, odd);
-    LLVMValueRef v = warp_load(w, emit_vector(gemm->e, ELEM_f32, 4), piece, PIECE);
+    to->at[i] = i ? warp_sub(w, warp_plus(w, at, PIECE), odd) : warp_add(w, at, odd);
+    LLVMValueRef v = warp_load(w, emit_vector(gemm->e, ELEM_f32, 4), to->at[i], PIECE);
     for (int j = 0; j < 4; j++)
-      all = LLVMBuildInsertElement(gemm->e->builder, all,
-                                   LLVMBuildExtractElement(gemm->e->builder, v, warp_i32(w, j), ""),
-                                   warp_i32(w, 4 * i + j), "");
+      to->sum =
+          LLVMBuildInsertElement(gemm->e->builder, to->sum,
+                                 LLVMBuildExtractElement(gemm->e->builder, v, warp_i32(w, j), ""),
+                                 warp_i32(w, 4 * i + j), "");
   }
-  return all;
 }
 
 typedef struct Leaving { /* eight rows of sums in shared memory */
@@ -336,8 +341,9 @@ static GemmOut out_of(Gemm *gemm, const Leaving *of, int from, int columns, int 
   LLVMValueRef column = warp_plus(w, warp_times(w, warp_rem(w, flat, across), lanes), from);
   LLVMValueRef m = warp_add(w, of->out->row, warp_plus(w, row, 8 * of->half)),
                n = warp_plus(w, column, of->first);
-  return (GemmOut){warp_add(w, gemm->m0, m), warp_add(w, gemm->n0, n),
-                   take_sums(gemm, of->out, row, column)};
+  GemmOut out = {.m = warp_add(w, gemm->m0, m), .n = warp_add(w, gemm->n0, n)};
+  take_sums(gemm, of->out, row, column, &out);
+  return out;
 }
 
 /* The most columns of those left that fill whole turns: lanes that take the same columns of several
@@ -362,8 +368,14 @@ static void put_results(Gemm *gemm, const Leaving *of, int columns) {
   if (rest % 32 == 0) return;
   Branch branch = emit_if(gemm->e, warp_less(w, w->lane, warp_i32(w, rest % 32)));
   GemmOut last = out_of(gemm, of, columns - columns % TURN, columns % TURN, rest / 32);
-  gemm_out_put(gemm, last.m, last.n, last.sum);
+  gemm_out_put(gemm, &last);
   emit_end_if(gemm->e, branch);
+}
+
+static void put_columns(Gemm *gemm, const Leaving *of, int columns) {
+  gemm_columns_of_warp(gemm, of->out->room, columns);
+  warp_barrier_lanes(&gemm->w);
+  if (of->half) gemm_columns_of_group(gemm, of->out->group, of->out->rooms, of->first, columns);
 }
 
 static void put_tile(Gemm *gemm, const Out *out) {
@@ -376,6 +388,7 @@ static void put_tile(Gemm *gemm, const Out *out) {
       warp_barrier_lanes(&gemm->w);
       put_results(gemm, &leaving, columns);
       warp_barrier_lanes(&gemm->w); /* all have read it */
+      if (gemm_has_columns(gemm)) put_columns(gemm, &leaving, columns);
     }
 }
 
@@ -385,7 +398,10 @@ static void multiply_all(Gemm *gemm, LLVMValueRef warp) {
   LLVMValueRef group = warp_div(w, warp, WGMMA_THREADS / 32);
   int64_t ring = stages(gemm) * gemm->g.stage, each = gemm->g.out_rows * gemm->g.out_pitch;
   Out out = {.room = warp_plus(w, warp_times(w, warp, each), ring), .row = warp_times(w, warp, 16)};
+  out.group = group;
+  out.rooms = warp_plus(w, warp_times(w, group, WGMMA_THREADS / 32 * each), ring);
   gemm->sums = warp_registers(w, w->f32, (int)gemm->g.tile[GEMM_N] / 2);
+  if (gemm_has_columns(gemm)) gemm_columns_start(gemm);
   Turn newest = turn_new(gemm), oldest = turn_new(gemm);
   for (int s = 0; s < stages(gemm); s++)
     warpgroup_arrive(w, empty(gemm, warp_i32(w, s)), everybody(gemm));

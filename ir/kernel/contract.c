@@ -2,15 +2,51 @@
 #include "family.h"
 #include "product.h"
 
+static bool has(const Fn *k, ValueId v, Str dim) { return type_find(value_type(k, v), dim) >= 0; }
+
+static bool is_read(const Fn *k, ValueId v) {
+  for (OpId i = 0; i < k->ops.n; i++)
+    for (uint32_t j = 0; j < k->ops.at[i].nin; j++)
+      if (k->ops.at[i].in[j] == v) return true;
+  return false;
+}
+
+bool product_sums_rows(const Fn *k, const Op *dot, const Op *sum) {
+  const Type *all = value_type(k, dot->out);
+  bool good = sum->code == OP_sum && type_same_dims(value_type(k, sum->in[0]), all);
+  int rows = -1; /* the operand whose dims are summed */
+  for (int i = 0; good && i < all->rank; i++) {
+    Str dim = all->axis[i].dim;
+    bool own[] = {has(k, dot->in[0], dim), has(k, dot->in[1], dim)}, kept = has(k, sum->out, dim);
+    int side = own[0] == kept;
+    if (rows < 0) rows = side;
+    good = own[0] != own[1] && side == rows;
+  }
+  return good && value_type(k, sum->out)->rank && value_type(k, sum->out)->rank < all->rank;
+}
+
+/* A sum is of an operand (processors), or of the rows that are made of the product (GPUs). */
+static const char *sum_fault(const Fn *k, const Op *dot) {
+  int sums = 0;
+  EACH_OP (k, o) {
+    if (op_family(o->code) != FAMILY_REDUCE) continue;
+    bool made = !family_is_argument(k, o->in[0]);
+    if (sums++ || (made && (!product_sums_rows(k, dot, o) || is_read(k, o->out))))
+      return "it sums neither an operand nor all rows of its product";
+  }
+  return NULL;
+}
+
 static const char *heart_fault(const Fn *k, const Op *o) {
   bool good =
       o->code != OP_dot || (family_is_argument(k, o->in[0]) && family_is_argument(k, o->in[1]));
-  return good ? NULL : "its dot's operands are no arguments";
+  return good ? sum_fault(k, o) : "its dot's operands are no arguments";
 }
 
 static CpuPlan plan(const CpuCut *cut) {
   Product product = product_of(cut->k, cut->lanes);
-  if (!product_fits(cut->m, &product, cut->tile)) return (CpuPlan){.none = true};
+  bool fits = product.columns == NO_VALUE && product_fits(cut->m, &product, cut->tile);
+  if (!fits) return (CpuPlan){.none = true};
   ProductPlan q = product_plan(&product, cut->lanes, cut->tile);
   bool packs = q.pack_chunks > 0;
   return (CpuPlan){.phases = 1 + packs,
@@ -26,6 +62,7 @@ static void plan_contract(GpuCut *cut) {
   GemmMath math = half ? GEMM_MMA : gpu_is_variant(cut, "tf32") ? GEMM_TF32 : GEMM_FMA;
   GpuProduct product = gpu_product_of(cut->m, cut->k, math, INT64_MAX);
   if (!gpu_need_tile(cut, GEMM_COUNT)) return;
+  if (!gpu_need(cut, product.p.sum == NO_VALUE, "no product of a GPU sums an operand")) return;
   if (math == GEMM_MMA && gemm_of_warpgroups(cut->tile)) math = GEMM_WGMMA;
   if (!gpu_need(cut, gpu_is_variant(cut, gemm_variant[math]), "its variant multiplies other types"))
     return;

@@ -71,6 +71,14 @@ static void plan_phases(GemmPlan *plan) {
   if (plan->math == GEMM_WGMMA) plan_warpgroups(plan);
 }
 
+static void plan_lines(GemmPlan *plan) {
+  int64_t each = plan->math == GEMM_WGMMA ? WGMMA_GROUPS : 1;
+  plan->lines = (SumLines){plan->n, 1, plan->tiles_m * each, round_up(plan->workspace, CACHE_LINE)};
+  plan->workspace = plan->lines.at + lines_workspace(&plan->lines);
+  plan->phases = 2, plan->chunks[1] = lines_blocks(&plan->lines);
+  plan->threads[1] = LINES_THREADS, plan->shared[1] = LINES_SHARED;
+}
+
 /* Rows are places of experts, and whole pieces of them can be read at once. */
 static bool seeks(const Product *product, const int64_t *tile) {
   if (!product->place) return false;
@@ -116,6 +124,7 @@ GemmPlan gemm_plan(const Product *product, GemmMath math, const int64_t tile[GEM
     plan.seek_ctas = plan.batches * plan.tiles_m, plan.seek_at = plan.workspace;
     plan.workspace += plan.seek_ctas * 4;
   }
+  if (product->columns != NO_VALUE) plan_lines(&plan);
   return plan;
 }
 

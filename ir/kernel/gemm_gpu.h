@@ -12,6 +12,7 @@
    this one leave, through memory of their own. */
 #ifndef SHARDC_GEMM_GPU_H
 #define SHARDC_GEMM_GPU_H
+#include "gpu_lines.h"
 #include "product.h"
 
 enum GemmTile {              /* entries of attribute tile */
@@ -88,11 +89,12 @@ typedef struct GemmPlan {
   int64_t out_rows;  /* rows of a warp that go out at once, through the ring's room */
   int passes;        /* until all have */
   int warps_m, warps_n;
-  int phases; /* the product, and the sum of its splits */
+  int phases; /* the product, and the sum of its splits, or of its lines */
   int64_t chunks[2], threads[2], shared[2];
   int64_t seek_ctas; /* of a phase before them: a word for each row tile, at seek_at of the
                         workspace; 0: there is none */
   int64_t seek_at, workspace;
+  SumLines lines; /* sums of columns: of the rows of a tile, with wgmma of a warpgroup */
 } GemmPlan;
 
 GemmPlan gemm_plan(const Product *product, GemmMath math, const int64_t tile[GEMM_COUNT]);
@@ -100,6 +102,7 @@ GemmPlan gemm_plan(const Product *product, GemmMath math, const int64_t tile[GEM
    a panel has room for whole groups of them. */
 int64_t gemm_panels(const GemmSide *side);
 int64_t gemm_panel_bytes(const GemmSide *side);
+static inline bool gemm_is_split(const GemmPlan *plan) { return plan->tile[GEMM_SPLITS] > 1; }
 /* The cut is one for wgmma: warps of mma have no room for such tiles. */
 bool gemm_of_warpgroups(const int64_t *cut);
 /* Every `unit` elements of the dims, from a multiple of `unit` on, are *stride apart in that

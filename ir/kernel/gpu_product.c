@@ -39,9 +39,14 @@ static int64_t lanes_of(const Module *m, const Fn *k, const Product *product) {
   if (!product->n.count) return 1;
   for (OpId i = product->dot; i < k->ops.n; i++)
     if (k->ops.at[i].code == OP_rename) return 1;
-  const ProductDim *d = &product->n.dim[product->n.count - 1];
-  Nest n = {.n = 1, .dim = {{d->dim, d->size}}};
-  return gpu_lanes(m, k, &n, k->results.n, k->results.at);
+  const ProductDim *inner = &product->n.dim[product->n.count - 1];
+  Nest nest = {.n = 1, .dim = {{inner->dim, inner->size}}};
+  ValueId root[MAX_RESULTS];
+  for (uint32_t i = 0; i < k->results.n; i++) {
+    ValueId v = k->results.at[i];
+    root[i] = v == product->columns ? value_def(k, v)->in[0] : v;
+  }
+  return gpu_lanes(m, k, &nest, k->results.n, root);
 }
 
 GpuProduct gpu_product_of(const Module *m, const Fn *k, GemmMath math, int64_t limit) {
@@ -125,6 +130,7 @@ static bool warpgroups_fit(const GpuProduct *product, const int64_t *cut) {
 }
 
 bool gpu_product_fits(const GpuProduct *product, const int64_t *cut) {
+  if (product->p.columns != NO_VALUE && cut[GEMM_SPLITS] > 1) return false; /* rows leave once */
   if (gemm_of_warpgroups(cut)) return warpgroups_fit(product, cut);
   if (!tile_fits(product, cut)) return false;
   GemmPlan plan = gpu_product_plan(product, cut);

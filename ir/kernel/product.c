@@ -29,16 +29,24 @@ static ValueId source_of(const Fn *fn, ValueId value) {
   return op && op->code == OP_cast ? op->in[0] : value;
 }
 
-/* The operand that is summed in addition to the product: the sum and its operand, if there is
-   one. */
-static ValueId find_sum(const Fn *fn, ValueId *sum) {
+/* The sum that the kernel makes in addition to the product: of an operand, which is returned, or of
+   what is made of the product. */
+static ValueId find_sum(const Fn *fn, Product *product) {
+  product->sum = product->columns = NO_VALUE;
   EACH_OP (fn, op) {
     if (op_family(op->code) != FAMILY_REDUCE) continue;
-    *sum = op->out;
-    return source_of(fn, op->in[0]);
+    ValueId of = source_of(fn, op->in[0]);
+    bool factor = fn->values.at[of].def == NO_OP;
+    *(factor ? &product->sum : &product->columns) = op->out;
+    return factor ? of : NO_VALUE;
   }
-  *sum = NO_VALUE;
   return NO_VALUE;
+}
+
+/* Columns that are summed are n. */
+static bool sums_n(const Product *product, const Fn *fn) {
+  const Type *kept = value_type(fn, product->columns);
+  return product->n.count && type_find(kept, product->n.dim[product->n.count - 1].dim) < 0;
 }
 
 static uint32_t find_arg(const Fn *fn, ValueId value) {
@@ -206,9 +214,10 @@ Product product_of(const Fn *kernel, int lanes) {
   classify(&product, kernel, dot);
   join_dims(&product, kernel, &product.batch), join_dims(&product, kernel, &product.m);
   join_dims(&product, kernel, &product.n), join_dims(&product, kernel, &product.k);
-  ValueId summed = find_sum(kernel, &product.sum);
-  bool swap = product.sum == NO_VALUE ? wants_swap(&product, lanes)
-                                      : kernel->args.at[product.arg_b] != summed;
+  ValueId summed = find_sum(kernel, &product);
+  bool swap = product.columns != NO_VALUE ? sums_n(&product, kernel)
+              : product.sum == NO_VALUE   ? wants_swap(&product, lanes)
+                                          : kernel->args.at[product.arg_b] != summed;
   if (swap) swap_sides(&product);
   sort_outward(&product.batch), sort_outward(&product.m), sort_outward(&product.n),
       sort_outward(&product.k);

@@ -28,6 +28,7 @@ typedef struct Product {
   OpId dot;
   ValueId value;         /* the dot's result */
   ValueId sum;           /* b summed over k, a result of its own; NO_VALUE: none */
+  ValueId columns;       /* what is made of the product, summed over m; NO_VALUE: none */
   uint32_t arg_a, arg_b; /* which arguments the sides are */
   Elem elem_a, elem_b;   /* in memory */
   Elem compute;          /* of the factors: what is in memory may be cast to it on the way in */
@@ -37,6 +38,10 @@ typedef struct Product {
   Str zero[MAX_RANK * 2]; /* dims that stay at index 0: of size 1, or run through by an inner
                              neighbour (ir/kernel/nest.h) */
 } Product;
+
+/* The sum is of a value with the dims of the dot's result, over all those of one operand, and keeps
+   all those of the other one. */
+bool product_sums_rows(const Fn *k, const Op *dot, const Op *sum);
 
 /* lanes: f32 lanes of the machine's vectors */
 Product product_of(const Fn *kernel, int lanes);

@@ -8,6 +8,7 @@
    first consumer, so that later users read the result instead of the operands. */
 #include "ir/bytes.h"
 #include "fuse.h"
+#include "ir/kernel/product.h"
 
 enum { SMALL_SCALAR_TREE = 4, LARGE_FRACTION = 8, CHEAP_OPS = 32, CHEAP_SLOW_OPS = 4 };
 
@@ -481,6 +482,19 @@ static void add_columns(Fuse *fuse, OpId id, uint32_t g) {
   else materialise_results(fuse, op, reduce_group(fuse, id));
 }
 
+/* The product whose rows a sum adds up, if its kernel can: one sum for each kernel, on GPUs. */
+static uint32_t summing_product(Fuse *fuse, const Op *op) {
+  uint32_t after = fuse_after(fuse, op->in[0]), g = after - 1;
+  if (!after || !fuse->m->target.sums || !module_on_gpu(fuse->m)) return UINT32_MAX;
+  const FuseGroup *group = &fuse->groups.at[g];
+  if (group->kind != GROUP_contract || fuse->sum_of[group->anchor] != NO_OP) return UINT32_MAX;
+  Elem elem = type(fuse, op->in[0])->elem;
+  bool fits = (elem == ELEM_f32 || elem_is_half(elem)) && group->space.tier == TIER_device &&
+              fuse_reduce_kind(fuse, op) == GROUP_column &&
+              product_sums_rows(fuse->f, &fuse->f->ops.at[group->anchor], op);
+  return fits && !tree_moves_own(fuse, op->in[0], g) ? g : UINT32_MAX;
+}
+
 static void visit_reduce(Fuse *fuse, OpId id) {
   const Op *op = &fuse->f->ops.at[id];
   OpId with = fuse->with[id];
@@ -488,6 +502,12 @@ static void visit_reduce(Fuse *fuse, OpId id) {
   if (dot || (with != NO_OP && with > id)) return; /* with the contraction, with the rows */
   if (with != NO_OP) {
     add_columns(fuse, id, value(fuse, fuse->f->ops.at[with].out)->group);
+    return;
+  }
+  uint32_t product = summing_product(fuse, op);
+  if (product != UINT32_MAX) {
+    fuse->sum_of[fuse->groups.at[product].anchor] = id;
+    materialise_beside(fuse, op, product);
     return;
   }
   uint32_t g = reduce_group(fuse, id);

@@ -342,6 +342,42 @@ static void add_turned(Harness *h, int i, const char *elem, int64_t width) {
               i % 3 ? 5 : 4);
 }
 
+/* Whole tiles and ragged ones, k or the other dim contiguous; the sum of what is rounded later. */
+static void add_columns(Harness *h, int i, const char *elem) {
+  bool whole = i & 4, a_turned = i & 1, b_turned = i & 2;
+  int64_t m = whole ? 256 : 200, n = whole ? 256 : 136 + 8 * i, k = whole ? 128 : 72 + 40 * (i % 3);
+  const char *am[] = {"M", "K"}, *ak[] = {"K", "M"}, *bn[] = {"K", "N"}, *bk[] = {"N", "K"};
+  const char *a = harness_dense(h, elem, 2, a_turned ? ak : am,
+                                a_turned ? (int64_t[]){k, m} : (int64_t[]){m, k});
+  const char *b = harness_dense(h, elem, 2, b_turned ? bn : bk,
+                                b_turned ? (int64_t[]){k, n} : (int64_t[]){n, k});
+  const char *dims = arena_printf(h->arena, "[M:%d, N:%d]", (int)m, (int)n);
+  harness_add(h, "kernel @k%d(%%0 : %s, %%1 : %s, %%2 : %s%s) {family = \"contract\"} {\n", i, a, b,
+              elem, dims);
+  harness_add(h, "  %%3 = dot[K] %%0, %%1 : f32%s\n  %%4 = cast %%2 : f32%s\n", dims, dims);
+  harness_add(h, "  %%5 = add %%3, %%4 : f32%s\n  %%6 = sum[M] %%5 : f32[N:%d]\n", dims, (int)n);
+  if (strcmp(elem, "f32")) harness_add(h, "  %%7 = cast %%5 : %s%s\n", elem, dims);
+  harness_add(h, "  return %%%d, %%6\n}\n", strcmp(elem, "f32") ? 7 : 5);
+}
+
+static void with_columns(void **state) {
+  static const CutCase of[] = {
+      {"bf16", "128 256 32 64 64 2 1", 2e-3, false}, {"f16", "128 128 32 64 64 4 1", 2e-3, false},
+      {"bf16", "32 64 32 16 32 6 1", 2e-3, false},   {"f32", "128 128 16 64 32 2 1", 1e-4, false},
+      {"bf16", "128 256 64 64 256 4 1", 2e-3, true}, {"f16", "128 128 64 64 128 6 1", 2e-3, true},
+      {"bf16", "128 200 64 64 200 4 1", 2e-3, true}};
+  (void)state;
+  if (!gpu()) skip();
+  for (size_t c = 0; c < sizeof of / sizeof *of; c++) {
+    if (of[c].pieces && strcmp(machine, "sm_90a")) continue;
+    Harness *h = harness_new(machine);
+    h->low = -1, h->high = 1, h->cut = of[c].cut, h->multiprocessors = 3;
+    for (int i = 0; i < 8; i++) add_columns(h, i, of[c].elem);
+    assert_int_equal(harness_run(h, of[c].tolerance), 0);
+    harness_free(h);
+  }
+}
+
 /* ---- places of experts: many rows are zeros ---- */
 
 typedef struct Routed {
@@ -512,6 +548,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(large_f16),      cmocka_unit_test(large_bf16_variants),
       cmocka_unit_test(streamed),       cmocka_unit_test(passes_out),
       cmocka_unit_test(warpgroups),     cmocka_unit_test(read_ahead),
-      cmocka_unit_test(places),         cmocka_unit_test(empty_places)};
+      cmocka_unit_test(places),         cmocka_unit_test(empty_places),
+      cmocka_unit_test(with_columns)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,11 @@
 """Loads of residuals in products for sm_90a, in PTX.   buffers.py SHARDC EXAMPLES
 
 Where no result of a product shares bytes with its operands, it loads them by `ld.global.nc`, so that ptxas may issue
-the loads before the stores of earlier rows; only sums of splits in the workspace are loaded otherwise. A product in
-place of an operand reads the rows of a pass before it stores the first one.
+the loads before the stores of earlier rows; only sums of splits and lines in the workspace are loaded otherwise. A
+product in place of an operand reads the rows of a pass before it stores the first one.
 
-GELU on the way out of a product has at most 12 instructions of arithmetic per element, its gradient 18, with the
-hardware's tanh and without a reciprocal.
+GELU on the way out of a product has at most 12 instructions of arithmetic per element, its gradient, with the sum of
+its columns, 19, with the hardware's tanh and without a reciprocal.
 """
 import glob, os, re, shutil, subprocess, sys, tempfile
 
@@ -38,7 +38,7 @@ try:
     found = {os.path.basename(f)[:-4]: alternations(f) for f in glob.glob(f'{folder}/kept/*dot*.ptx')}
     layers = {k: v for k, v in found.items() if k.startswith('k_h_forward_')}
     if len(layers) < 8: sys.exit(f'products of a layer: {sorted(layers)}')
-    wrong = [f'{k}: {n} plain loads, {t} after a store' for k, (n, t) in layers.items() if t or n > 2]
+    wrong = [f'{k}: {n} plain loads, {t} after a store' for k, (n, t) in layers.items() if t or n > 5]
     wrong += [f'{k}: {t} of {n} loads after a store' for k, (n, t) in found.items() if n and t * 4 > n]
     placed = {k: v for k, v in found.items() if v[1]}
     if not placed: wrong.append('no product is in place: nothing was compared')
@@ -46,7 +46,7 @@ try:
     gelu = {k: v for k, v in gelu.items() if v[0]}
     if len(gelu) < 2 or not any('_bwd_' in k for k in gelu): wrong.append(f'products with GELU: {gelu}')
     wrong += [f'{k}: {n:.1f} instructions per element, {r} reciprocals' for k, (n, r) in gelu.items()
-              if r or n > (18 if '_bwd_' in k else 12)]
+              if r or n > (19 if '_bwd_' in k else 12)]
     if wrong: sys.exit('\n'.join(wrong))
     print('; '.join(f'{k}: {n:.1f} instructions per element' for k, (n, _) in gelu.items()))
     print(f'{len(layers)} products of a layer load operands by ld.global.nc; in place: ' +
