@@ -26,7 +26,7 @@ double kernel_sum(const KernelTime *time) {
 
 /* ---- products ---- */
 
-enum { PART_TERMS = 512, STEP_COLUMNS = 8 };
+enum { PART_TERMS = 512, STEP_COLUMNS = 8, NARROW_COLUMNS = 224 };
 static const double NARROW = 12;
 
 static double whole(double x) { return (double)(int64_t)(x + 0.999999); }
@@ -49,7 +49,8 @@ static double stretch_of(const Arch *reach, const double *size, int width) {
 static double stretch(const Arch *reach, const double *size) {
   if (!reach->processors) return (size[SHAPE_TERMS] + reach->ramp) / size[SHAPE_TERMS];
   double least = stretch_of(reach, size, reach->widest ? reach->widest : reach->columns);
-  for (int width = reach->columns; width < reach->widest; width += STEP_COLUMNS) {
+  for (int width = reach->columns; width < reach->widest && width <= NARROW_COLUMNS;
+       width += STEP_COLUMNS) {
     double slower = (1 + NARROW / width) / (1 + NARROW / reach->widest);
     least = fmin(least, slower * stretch_of(reach, size, width));
   }

@@ -48,12 +48,14 @@ typedef enum GemmMath {
   GEMM_WGMMA /* m64nNk16 of the same, by four warps, both operands in shared memory */
 } GemmMath;
 
-/* For wgmma: rows of a warpgroup's tile; columns of a tile: every multiple of WGMMA_STEP in that
-   range; elements in 128 bytes, which are k of a stage; warpgroups that multiply, threads of one,
-   rows that they copy at once; columns of sums that leave at once. */
+/* For wgmma: rows of a warpgroup's tile; columns of a tile: every multiple of WGMMA_STEP up to
+   WGMMA_NARROW, or WGMMA_MOST, since places of other results take registers; elements in 128 bytes,
+   which are k of a stage; warpgroups that multiply, threads of one, rows that they copy at once;
+   columns of sums that leave at once. */
 enum {
   WGMMA_ROWS = 64,
   WGMMA_LEAST = 128,
+  WGMMA_NARROW = 224,
   WGMMA_MOST = 256,
   WGMMA_STEP = 8,
   WGMMA_K = 64,

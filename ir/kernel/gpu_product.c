@@ -113,8 +113,8 @@ static bool warpgroups_fit(const GpuProduct *product, const int64_t *cut) {
   int64_t stride;
   if (!product->m->target.wgmma || product->math != GEMM_MMA) return false;
   if (cut[GEMM_M] != WGMMA_GROUPS * WGMMA_ROWS || cut[GEMM_K] != WGMMA_K) return false;
-  if (cut[GEMM_N] < WGMMA_LEAST || cut[GEMM_N] > WGMMA_MOST || cut[GEMM_N] % WGMMA_STEP)
-    return false;
+  if (cut[GEMM_N] < WGMMA_LEAST || cut[GEMM_N] % WGMMA_STEP) return false;
+  if (cut[GEMM_N] > WGMMA_NARROW && cut[GEMM_N] != WGMMA_MOST) return false;
   if (cut[GEMM_STAGES] < 3 || cut[GEMM_STAGES] > WGMMA_STAGES) return false;
   if (cut[GEMM_SPLITS] < 1 || cut[GEMM_SPLITS] > MOST_SPLITS) return false;
   for (int side = 0; side < 2; side++) {

