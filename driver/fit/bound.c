@@ -321,6 +321,19 @@ static double whole_layers(const PlanBounds *bounds, const SpacePlan *plan) {
   return bounds->of_layers / at[FIELD_TENSOR] * element * chunks;
 }
 
+static int64_t shards_of(const SpacePlan *plan) {
+  return plan->at[FIELD_DATA] * (plan->at[FIELD_OVER] ? plan->at[FIELD_CONTEXT] : 1);
+}
+
+/* Gradients that are added up over micro-batches. */
+static double gradients_of(const PlanBounds *bounds, const SpacePlan *plan) {
+  const int32_t *at = plan->at;
+  bool full = at[FIELD_ZERO] < 2 || at[FIELD_FULL];
+  double whole = bounds->gradients / at[FIELD_TENSOR] / at[FIELD_PIPE];
+  if (at[FIELD_OFFLOAD] || bound_parts(bounds->space, plan) < 2) return 0;
+  return full ? whole : whole / (double)shards_of(plan);
+}
+
 /* The order determines the size of buckets; one is at most 1/64 of the memory. Up to four of a
    layer's parameters and gradients are whole at once, in each chunk. */
 void bounds_learn(PlanBounds *bounds, const SpacePlan *plan, const Cost *cost) {
@@ -329,6 +342,9 @@ void bounds_learn(PlanBounds *bounds, const SpacePlan *plan, const Cost *cost) {
   double buckets = (double)cost->need.buffers + (double)bounds->machine.memory / 64;
   double whole = WHOLE * ELEMENT * bounds->of_layers / plan->at[FIELD_TENSOR] * chunks;
   LayerCost layer = layer_cost(bounds, plan);
+  double twice =
+      gradients_of(bounds, plan) - (double)cost->need.gradients; /* some are temporaries */
+  if (twice > 0) whole += twice;
   double counted = saved_of(bounds, plan, &layer) * plan->at[FIELD_MICRO];
   KnownBytes known = {.plan = *plan,
                       .bytes = (double)budget_all(&cost->need) - buckets,
@@ -342,12 +358,9 @@ static double bytes_of(const PlanBounds *bounds, const SpacePlan *plan, const La
   const int32_t *at = plan->at;
   double parts = (double)bound_parts(bounds->space, plan),
          held = (double)at[FIELD_TENSOR] * at[FIELD_PIPE];
-  double shards = at[FIELD_DATA] * (at[FIELD_OVER] ? at[FIELD_CONTEXT] : 1);
-  double bytes = 0;
+  double shards = (double)shards_of(plan), bytes = gradients_of(bounds, plan);
   if (at[FIELD_OFFLOAD] < 3) bytes += bounds->weights / held / (at[FIELD_ZERO] > 2 ? shards : 1);
   if (!at[FIELD_OFFLOAD]) bytes += bounds->optimizer / held / (at[FIELD_ZERO] ? shards : 1);
-  if (!at[FIELD_OFFLOAD] && parts > 1)
-    bytes += bounds->gradients / held / (at[FIELD_ZERO] > 1 && !at[FIELD_FULL] ? shards : 1);
   /* Chunks add up gradients apart from those of the whole stage. */
   if (at[FIELD_PIPELINE] > 3 && parts > 1 && !at[FIELD_OFFLOAD] &&
       (at[FIELD_ZERO] < 2 || at[FIELD_FULL]))

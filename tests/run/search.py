@@ -18,6 +18,7 @@ MODELS = {
     'llama': ('use "llama"\n', 'Tiny', ['-D', 'Seq=64', '-D', 'Layers=4']),
     'gpt': ('use "gpt2"\nvariant Small of GPT2 { Vocab = 512; Embed = 128; Heads = 4; Layers = 4; Pos = 64 }\n',
             'Small', ['-D', 'Seq=64']),
+    'large': ('use "llama"\n', 'Llama3', ['-D', 'Seq=2048', '-D', 'Layers=4']),
     'bert': ('use "tiny_bert"\n', '', []),
     'vit': ('use "vit"\n', '', []),
 }
@@ -223,3 +224,5 @@ for model, meshes in FEW.items():
     for fixes in meshes: compare(model, fixes, whole=fixes == meshes[0])
 compare('gpt', ('ranks=4', 'micro=2', 'data=2,4', 'zero=1,3', 'recompute=none', 'pipeline=none'), BARE)
 compare('llama', ('ranks=4', 'micro=1', 'overlap=on', 'zero=2', 'recompute=none', 'accumulate=shard', 'pipe=1'), PAIRS)
+# accumulated gradients of which some are among the temporaries
+compare('large', ('ranks=4', 'context=2', 'data=2', 'micro=2', 'zero=1', 'overlap=off', 'recompute=none'))
