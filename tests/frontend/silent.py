@@ -33,7 +33,7 @@ BASES = {'one': '', 'data': DATA, **{f'zero {n}': f'{DATA}zero {n}' for n in (1,
          'tensor': 'mesh data = 2, tensor = 2\nplace Batch -> data\nplace Mlp -> tensor',
          'stages': 'mesh pipe = 2, data = 2\nplace Layers -> pipe\nplace Batch -> data\npipeline one_f_one_b',
          'in turn': 'mesh pipe = 2, data = 2\nplace Layers -> pipe\nplace Batch -> data\npipeline sequential'}
-PRECISIONS = '', 'precision bf16', 'precision f16'
+PRECISIONS = '', 'precision bf16', 'precision f16', 'precision fp8'
 MICRO = '', 'micro 2'
 
 TABLE = open(f'{ROOT}/frontend/settings/settings.def').read()
@@ -115,7 +115,7 @@ def due(kind, value, choice):
 NUMBER = {f'{o} = {v}': i for i, (o, v) in enumerate((o, v) for o in sorted(VALUES) for v in VALUES[o])}
 for kind, (name, base) in enumerate(BASES.items()):
     for precision in PRECISIONS:
-        for micro in MICRO if precision != 'precision f16' else [''] if name == 'data' else []:
+        for micro in MICRO if precision in ('', 'precision bf16') else [''] if name == 'data' else []:
             plain = '\n'.join(filter(None, (base, precision, micro)))
             without, said = module(plain)
             if without is None: sys.exit(f'{plain}\n{said}')
