@@ -229,8 +229,11 @@ static Exit say_none(BestPlans *best) {
       diag_help(r, "without `--fix %s` a plan fits", space->o->fixes.at[i]);
       return cli_report(space->o, EXIT_NO);
     }
-  diag_help(r, "more nodes: `--on \"%.*s nodes = %lld\"`", (int)strcspn(space->base.on, " "),
-            space->base.on, 2 * (long long)space->nodes);
+  if (!best->plans && space->o->fixes.n) /* memory is not at fault */
+    diag_help(r, "leave out more than one `--fix`: together they exclude every plan");
+  else
+    diag_help(r, "more nodes: `--on \"%.*s nodes = %lld\"`", (int)strcspn(space->base.on, " "),
+              space->base.on, 2 * (long long)space->nodes);
   return cli_report(space->o, EXIT_NO);
 }
 

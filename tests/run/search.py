@@ -123,6 +123,8 @@ def refusals():
     write('llama', memory='1565MiB')
     _, said = search('llama', ('ranks=4', 'zero=0', 'tensor=1', 'pipe=1'), expect=3)
     check('no plan of the space fits' in said and 'without `--fix zero=0` a plan fits' in said, said)
+    _, said = search('llama', ('ranks=8', 'tensor=3', 'data=5', 'pipe=7'), expect=3)
+    check('leave out more than one `--fix`' in said, said)
 
 
 AUTO = '''use "gpt2"
