@@ -77,9 +77,17 @@ static void fill_layers(Eval *e, Val *list, int64_t rounds) {
   list->items = items, list->nitems = (int)rounds;
 }
 
+enum { MOST_BY_LAYER = 1 << 16 };
+
 void rounds_option(Eval *e, Val *val, Str name, Span at, const Stack *stack) {
   if (!by_layer(val)) return;
   int64_t rounds = eval_size(e, stack->dim);
+  if (rounds > MOST_BY_LAYER) {
+    Report *r = eval_error(e, "E0313", at, "a list of %lld elements", (long long)rounds);
+    diag_label(r, "at most %d layers can have values of their own", MOST_BY_LAYER);
+    *val = val_poison();
+    return;
+  }
   if (rounds > 0 && val->known) fill_layers(e, val, rounds);
   if (rounds > 0 && rounds != val->nitems) {
     Report *r = eval_error(e, "E0307", at, "`%s` has %d values for the %lld layers of `%s`", name,
