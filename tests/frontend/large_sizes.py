@@ -30,7 +30,7 @@ def limit(): resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
 
 
 LONG = [  # many micro-batches on the stages of a pipeline, many layers
-    (('tiny_ranks', '--set', 'train.batch={}'), 1048576),
+    (('tiny_ranks', '--set', 'train.batch={}'), 262144),
     (('gpt1t', '--set', 'plan.mesh.data={}'), 2),
     (('gemma3', '-D', 'Layers={}'), 16381),
 ]
