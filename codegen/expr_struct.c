@@ -11,17 +11,10 @@
    well. */
 #include "expr.h"
 #include "ir/rope.h"
+#include "ir/support/num.h"
 #include <math.h>
 
 static LLVMTypeRef i32_type(Emit *e) { return LLVMInt32TypeInContext(e->context); }
-
-static int64_t gcd(int64_t a, int64_t b) {
-  while (b) {
-    int64_t r = a % b;
-    a = b, b = r;
-  }
-  return a < 0 ? -a : a;
-}
 
 /* ---- arithmetic of indexes ---- */
 
@@ -33,7 +26,7 @@ Index expr_index_add(Emit *e, Index index, int64_t d) {
   if (d == 0) return index;
   if (index.each) index.each = LLVMBuildAdd(e->builder, index.each, each_constant(e, d), "");
   else index.at = LLVMBuildAdd(e->builder, index.at, emit_index(e, d), "");
-  index.multiple = index.multiple ? gcd(index.multiple, d) : 0;
+  index.multiple = index.multiple ? gcd_i64(index.multiple, d) : 0;
   return index;
 }
 
@@ -64,7 +57,7 @@ static Index index_join(Emit *e, const Index *slow, const Index *fast, int64_t s
   LLVMValueRef a = LLVMBuildMul(e->builder, slow->at, emit_index(e, size), "");
   index.at = LLVMBuildAdd(e->builder, a, fast->at, "");
   index.lane = fast->lane;
-  index.multiple = gcd(size, fast->multiple);
+  index.multiple = gcd_i64(size, fast->multiple);
   return index;
 }
 
@@ -76,7 +69,7 @@ static void index_cut(Emit *e, const Index *index, int64_t size, Index *slow, In
     slow->at = LLVMBuildUDiv(builder, index->at, emit_index(e, size), "");
     fast->at = LLVMBuildURem(builder, index->at, emit_index(e, size), "");
     fast->lane = index->lane;
-    fast->multiple = gcd(index->multiple, size);
+    fast->multiple = gcd_i64(index->multiple, size);
     return;
   }
   LLVMValueRef numbers = index_each(e, index);
@@ -289,7 +282,7 @@ static LLVMValueRef gather(Emit *e, const Op *op, ValueId v, const Point *p) {
 
 /* Element k of byte x. */
 static Index bit_of(Emit *e, const Index *x, int k) {
-  Index r = {.multiple = gcd(BYTE_BITS * x->multiple, k)};
+  Index r = {.multiple = gcd_i64(BYTE_BITS * x->multiple, k)};
   if (index_varies(x)) {
     r.each = LLVMBuildMul(e->builder, index_each(e, x), each_constant(e, BYTE_BITS), "");
     r.each = LLVMBuildAdd(e->builder, r.each, each_constant(e, k), "");
@@ -407,7 +400,7 @@ static void rope_indexes(Emit *e, const Index *d, int64_t half, Index *i, Index 
     *low = LLVMBuildICmp(builder, LLVMIntULT, d->at, h, "");
     partner->at = LLVMBuildSelect(builder, *low, LLVMBuildAdd(builder, d->at, h, ""),
                                   LLVMBuildSub(builder, d->at, h, ""), "");
-    partner->multiple = gcd(d->multiple, half);
+    partner->multiple = gcd_i64(d->multiple, half);
     return;
   }
   LLVMValueRef n = index_each(e, d), h = each_constant(e, half);

@@ -4,6 +4,7 @@
 #include "ir/bytes.h"
 #include "flight.h"
 #include "ir/loop.h"
+#include "ir/support/num.h"
 #include "pipeline_schedule.h"
 #include <string.h>
 
@@ -242,14 +243,7 @@ static EventPlace ring_at(const EventCall *call, const EventRounds *rounds, uint
               r.at + (r.buffers ? round_of(rounds, n) % r.buffers : 0) * r.bytes);
 }
 
-static int64_t common_multiple(int64_t a, int64_t b) {
-  int64_t x = a, y = b;
-  while (y) {
-    int64_t rest = x % y;
-    x = y, y = rest;
-  }
-  return a / x * b;
-}
+static int64_t common_multiple(int64_t a, int64_t b) { return a / gcd_i64(a, b) * b; }
 
 /* The value that operand or result number k of the loop slices by rounds; NO_VALUE: it does not. */
 static ValueId sliced(const EventRounds *rounds, uint32_t k) {
