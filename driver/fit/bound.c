@@ -325,13 +325,16 @@ static int64_t shards_of(const SpacePlan *plan) {
   return plan->at[FIELD_DATA] * (plan->at[FIELD_OVER] ? plan->at[FIELD_CONTEXT] : 1);
 }
 
+static bool adds_whole(const SpacePlan *plan) {
+  return plan->at[FIELD_ZERO] < 2 || plan->at[FIELD_FULL];
+}
+
 /* Gradients that are added up over micro-batches. */
 static double gradients_of(const PlanBounds *bounds, const SpacePlan *plan) {
   const int32_t *at = plan->at;
-  bool full = at[FIELD_ZERO] < 2 || at[FIELD_FULL];
   double whole = bounds->gradients / at[FIELD_TENSOR] / at[FIELD_PIPE];
   if (at[FIELD_OFFLOAD] || bound_parts(bounds->space, plan) < 2) return 0;
-  return full ? whole : whole / (double)shards_of(plan);
+  return adds_whole(plan) ? whole : whole / (double)shards_of(plan);
 }
 
 /* The order determines the size of buckets; one is at most 1/64 of the memory. Up to four of a
@@ -356,15 +359,12 @@ void bounds_learn(PlanBounds *bounds, const SpacePlan *plan, const Cost *cost) {
 
 static double bytes_of(const PlanBounds *bounds, const SpacePlan *plan, const LayerCost *layer) {
   const int32_t *at = plan->at;
-  double parts = (double)bound_parts(bounds->space, plan),
-         held = (double)at[FIELD_TENSOR] * at[FIELD_PIPE];
-  double shards = (double)shards_of(plan), bytes = gradients_of(bounds, plan);
+  double held = (double)at[FIELD_TENSOR] * at[FIELD_PIPE], shards = (double)shards_of(plan);
+  double bytes = gradients_of(bounds, plan);
   if (at[FIELD_OFFLOAD] < 3) bytes += bounds->weights / held / (at[FIELD_ZERO] > 2 ? shards : 1);
   if (!at[FIELD_OFFLOAD]) bytes += bounds->optimizer / held / (at[FIELD_ZERO] ? shards : 1);
   /* Chunks add up gradients apart from those of the whole stage. */
-  if (at[FIELD_PIPELINE] > 3 && parts > 1 && !at[FIELD_OFFLOAD] &&
-      (at[FIELD_ZERO] < 2 || at[FIELD_FULL]))
-    bytes += SHARED * bounds->gradients / held;
+  if (at[FIELD_PIPELINE] > 3 && adds_whole(plan)) bytes += SHARED * gradients_of(bounds, plan);
   double saved = saved_of(bounds, plan, layer) * at[FIELD_MICRO];
   double working = /* most of it is the head's */
       at[FIELD_PIPE] == 1 ? SHARED * layer->working * at[FIELD_MICRO] : 0;
@@ -446,9 +446,7 @@ static double with_messages(const PlanBounds *bounds, const SpacePlan *plan, con
 static double bubble_in(const PlanBounds *bounds, const SpacePlan *plan, const SmallCost *small,
                         const StepSeconds *step) {
   double all = plan->at[FIELD_MICRO] * step->layers * step->layer.computes;
-  TurnSeconds turn = {.forward = all * (plan->at[FIELD_RECOMPUTE] ? 0.2 : 0.25), /* at least */
-                      .all = all,
-                      .later = all};
+  TurnSeconds turn = {.forward = all * bound_forward_share(plan), .all = all, .later = all};
   if (plan->at[FIELD_PIPE] == 1) return 0;
   if (small && small->known)
     turn = bound_turn(bounds, plan, small, step->layers, step->layer.computes);
@@ -467,8 +465,7 @@ Bound bound_of(const PlanBounds *bounds, const SpacePlan *plan) {
   seconds = hides ? larger(seconds, sent) : seconds + sent;
   if (own && own->known) seconds = larger(seconds, with_messages(bounds, plan, own, &step));
   const SmallCost *turns = own && own->known && own->micro == plan->at[FIELD_MICRO] ? own : split;
-  double bubble = bubble_in(bounds, plan, turns, &step);
-  seconds += bubble;
+  seconds += bubble_in(bounds, plan, turns, &step);
   Bound bound = {.seconds = SLACK * seconds, .bytes = bytes_of(bounds, plan, &step.layer)};
   bound.guess = bound.seconds * usual_loss(bounds, plan) + (hides ? sent / 4 : 0);
   return bound;

@@ -117,6 +117,7 @@ typedef struct TurnSeconds {
 TurnSeconds bound_turn(const PlanBounds *bounds, const SpacePlan *plan, const SmallCost *cost,
                        double layers, double computes);
 bool bound_splits_backward(const SpacePlan *plan);
+double bound_forward_share(const SpacePlan *plan); /* of a turn, at least: if nothing tells it */
 /* Seconds of messages inside of a copy in layers for which kernels wait, in a step. */
 double bound_blocking(const PlanBounds *bounds, const SpacePlan *plan, const SmallCost *cost,
                       double layers, double parts);

@@ -216,39 +216,30 @@ double bound_hidden(const SpacePlan *plan, const SmallCost *cost, double layers,
   return seconds > 0 ? seconds : 0;
 }
 
-/* Seconds of messages inside of a copy, on the links of the plan. */
+/* Seconds of messages, on the links of the plan: of all, or of those inside of a copy. */
 static double list_seconds(const PlanBounds *bounds, const SpacePlan *plan, const SentList *list,
-                           double share) {
+                           double share, bool all) {
   int axis[SPACE_AXES];
   MeshAxis storage[SPACE_AXES];
   Module mesh = space_mesh(bounds->space, plan, storage, axis);
   double seconds = 0;
   for (uint32_t i = 0; i < list->n; i++) {
     const SentKind *sent = &list->at[i];
+    bool copies = of_copies((SpaceField)sent->axis);
     int of = axis[sent->axis];
-    if (of < 0 || of_copies((SpaceField)sent->axis)) continue;
-    seconds += link_time(&mesh, &bounds->machine, of, sent->kind, sent->calls, share * sent->bytes)
-                   .seconds;
+    if (of < 0 || (copies && !all)) continue;
+    double bytes = sent->bytes * (copies ? 1 : share);
+    seconds += link_time(&mesh, &bounds->machine, of, sent->kind, sent->calls, bytes).seconds;
   }
   return seconds;
 }
 
 double bound_later(const PlanBounds *bounds, const SpacePlan *plan, const SmallCost *cost,
                    double layers, double parts) {
-  int axis[SPACE_AXES];
-  MeshAxis storage[SPACE_AXES];
-  Module mesh = space_mesh(bounds->space, plan, storage, axis);
-  const SentList *list = &cost->layer.later_sent;
-  double share = (double)plan->at[FIELD_MICRO] / cost->micro, seconds = 0;
-  for (uint32_t i = 0; i < list->n; i++) {
-    bool copies = of_copies((SpaceField)list->at[i].axis);
-    int of = axis[list->at[i].axis];
-    if (of < 0 || (copies && cost->inside)) continue;
-    seconds += link_time(&mesh, &bounds->machine, of, list->at[i].kind, list->at[i].calls,
-                         list->at[i].bytes * (copies ? 1 : share))
-                   .seconds;
-  }
-  return layers * parts * (seconds - share * cost->layer.later);
+  const CostLayer *layer = &cost->layer;
+  double share = (double)plan->at[FIELD_MICRO] / cost->micro,
+         sent = list_seconds(bounds, plan, &layer->later_sent, share, !cost->inside);
+  return layers * parts * (sent - share * layer->later);
 }
 
 /* .. in a layer of a micro-batch, in all turns. */
@@ -263,17 +254,18 @@ static double inside_seconds(const PlanBounds *bounds, const SpacePlan *plan, co
     if (calls > 0 && bytes > 0)
       list.at[list.n++] = (SentKind){(int)sent->axis, sent->kind, calls, bytes};
   }
-  return list_seconds(bounds, plan, &list, share);
+  return list_seconds(bounds, plan, &list, share, false);
 }
 
 double bound_blocking(const PlanBounds *bounds, const SpacePlan *plan, const SmallCost *cost,
                       double layers, double parts) {
   const CostLayer *layer = &cost->layer;
+  const SentList *list = bound_splits_backward(plan) ? &layer->blocking : &layer->blocking_all;
   double share = (double)plan->at[FIELD_MICRO] / cost->micro;
-  return layers * parts *
-         list_seconds(bounds, plan,
-                      bound_splits_backward(plan) ? &layer->blocking : &layer->blocking_all, share);
+  return layers * parts * list_seconds(bounds, plan, list, share, false);
 }
+
+double bound_forward_share(const SpacePlan *plan) { return plan->at[FIELD_RECOMPUTE] ? 0.2 : 0.25; }
 
 /* Seconds of messages of a layer, those less that kernels hide. */
 static double shown(double sent, double hides) { return sent > hides ? sent - hides : 0; }
@@ -289,8 +281,8 @@ TurnSeconds bound_turn(const PlanBounds *bounds, const SpacePlan *plan, const Sm
   double blocks = bound_blocking(bounds, plan, cost, 1, 1),
          all = computes + blocks + shown(inside_seconds(bounds, plan, cost, share) - blocks, hides),
          forward = least * layer->forward +
-                   shown(list_seconds(bounds, plan, &layer->forward_sent, share), hides);
-  if (!layer->known) forward = computes * (plan->at[FIELD_RECOMPUTE] ? 0.2 : 0.25); /* at least */
+                   shown(list_seconds(bounds, plan, &layer->forward_sent, share, false), hides);
+  if (!layer->known) forward = computes * bound_forward_share(plan);
   return (TurnSeconds){.forward = layers * forward,
                        .all = layers * all,
                        .later = layer->known && same ? layers * layer->later : layers * all};
