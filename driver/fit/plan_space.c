@@ -299,15 +299,14 @@ static void put_pipeline(const PlanSpace *space, SpacePlan plan) {
 }
 
 static bool has_way(const PlanSpace *space, const SpacePlan *plan, int way) {
-  int64_t ranks = plan->at[FIELD_CONTEXT], heads = 1;
+  int64_t ranks = plan->at[FIELD_CONTEXT];
   if (way == WAY_GATHER) return true;
   if (ranks == 1 || !space->heads) return false;
   if (way == WAY_BALANCED) return space->masked && space->sequence_size % (2 * ranks) == 0;
   if (way == WAY_RING) return true;
-  for (uint32_t i = 0; i < space->m->dims.n; i++)
-    if (!strcmp(space->m->dims.at[i].name, space->heads)) heads = space->m->dims.at[i].stored;
+  const Dim *heads = dim_find(space->m, intern(space->m->ctx->names, space->heads));
   if (text_lists(space->tensor, space->heads)) ranks *= plan->at[FIELD_TENSOR];
-  return heads % ranks == 0;
+  return heads && heads->stored % ranks == 0;
 }
 
 /* Without `--fix way` one: more would be most of a space. */

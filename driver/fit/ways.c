@@ -3,6 +3,7 @@
    in other words; one that is not legal cannot be compiled. Must not: choose. */
 #include "fit.h"
 #include "ir/made.h"
+#include "ir/plan/layer_range.h"
 #include "ir/shape/placement.h"
 #include "ways.h"
 
@@ -39,9 +40,8 @@ static bool answers(const Module *m, const Op *o, const PlaceRule *rule, Attenti
 }
 
 static bool divides(const Module *m, Str dim, int64_t parts) {
-  for (uint32_t i = 0; i < m->dims.n; i++)
-    if (m->dims.at[i].name == dim) return m->dims.at[i].stored % parts == 0;
-  return false;
+  const Dim *info = dim_find(m, dim);
+  return info && info->stored % parts == 0;
 }
 
 /* The ranks over which lines split a dim. */
