@@ -14,7 +14,7 @@
 #include "ir/word_patterns.h"
 #include <stdlib.h>
 
-enum { MOST_CONTEXT = 64, MOST_STAGES = 256, ORDERS = 24, LAST_ZERO = 3, OVERLAP_AHEAD = 2 };
+enum { MOST_CONTEXT = 64, MOST_STAGES = 256, ORDERS = 24 };
 
 /* ---- dims of the model that an axis may split ---- */
 
@@ -139,15 +139,43 @@ static const char *fixed(const Cli *o, const char *key) {
   return NULL;
 }
 
+static bool is_number(const char *word) {
+  return *word >= '1' && *word <= '9' && !word[strspn(word, "0123456789")];
+}
+
+/* Is every value one that plans may have? */
+static Exit check_values(const Cli *o, SpaceField field) {
+  Arena *arena = o->c->arena;
+  const char *between = field == FIELD_ORDER ? ", -" : ", ", *key = space_key(field),
+             *words = space_words(arena, field), *at = fixed(o, key);
+  if (!at) return EXIT_FINE;
+  if (field == FIELD_RECOMPUTE && !strcmp(at, "auto"))
+    return cli_usage("`--fix recompute=auto` wants another value as well: a budget is tried for "
+                     "the best plan of the others");
+  do {
+    const char *word = arena_strndup(arena, at, strcspn(at, between));
+    if (*words && !text_lists(words, word))
+      return cli_usage("`--fix %s` wants one of %s, not `%s`", key, words, word);
+    if (!*words && !is_number(word))
+      return cli_usage("`--fix %s` wants whole numbers above 0, not `%s`", key, word);
+    at += strlen(word), at += strspn(at, between);
+  } while (*at);
+  return EXIT_FINE;
+}
+
 static Exit check_fixes(const Cli *o) {
+  Exit e = EXIT_FINE;
   const char *names = "ranks";
   for (int f = 0; f < SPACE_FIELDS; f++)
     names = arena_printf(o->c->arena, "%s, %s", names, space_key(f));
   for (uint32_t i = 0; i < o->fixes.n; i++) {
     const char *key = arena_strndup(o->c->arena, o->fixes.at[i], strcspn(o->fixes.at[i], "="));
     if (!text_lists(names, key)) return cli_usage("`--fix` knows %s, not `%s`", names, key);
+    if (fixed(o, key) != o->fixes.at[i] + strlen(key) + 1)
+      return cli_usage("`--fix %s` is given twice; write all values after one", key);
   }
-  return EXIT_FINE;
+  for (SpaceField f = 0; f < SPACE_FIELDS && e == EXIT_FINE; f++) e = check_values(o, f);
+  return e;
 }
 
 /* With GPUs all of the nodes' have a rank. */
@@ -217,11 +245,10 @@ const char *space_lacks_rate(const PlanSpace *space) {
 /* ---- rows ---- */
 
 static bool admits(const PlanSpace *space, const SpacePlan *plan) {
-  for (uint32_t i = 0; i < space->o->fixes.n; i++)
-    for (int f = 0; f < SPACE_FIELDS; f++) {
-      const char *value = fixed(space->o, space_key(f));
-      if (value && !text_lists(value, space_value(space->o->c->arena, plan, f))) return false;
-    }
+  for (int f = 0; space->o->fixes.n && f < SPACE_FIELDS; f++) {
+    const char *value = fixed(space->o, space_key(f));
+    if (value && !text_lists(value, space_value(space->o->c->arena, plan, f))) return false;
+  }
   return true;
 }
 

@@ -31,6 +31,7 @@ typedef enum SpaceField { /* of a row; the first ones are the sizes of axes, in 
 /* FIELD_RECOMPUTE; KEEP_AUTO + N: `keep = auto` with a budget of N MiB. */
 enum { KEEP_ALL, KEEP_INPUT, KEEP_SPLIT, KEEP_AUTO };
 enum { WAY_GATHER, WAY_BALANCED, WAY_RING, WAY_EXCHANGE, WAYS }; /* FIELD_WAY */
+enum { LAST_ZERO = 3, OVERLAP_AHEAD = 2 };                       /* of FIELD_ZERO, FIELD_OVERLAP */
 
 typedef struct SpacePlan {
   int32_t at[SPACE_FIELDS];
@@ -75,6 +76,8 @@ const char *space_text(const PlanSpace *space, const SpacePlan *plan, const char
 const char *space_value(Arena *arena, const SpacePlan *plan,
                         SpaceField field); /* "interleaved 2" */
 const char *space_key(SpaceField field);   /* of `--fix` */
+/* All of its values; for FIELD_ORDER, the words between dashes; "": whole numbers above 0. */
+const char *space_words(Arena *arena, SpaceField field);
 /* Those of another value of the field than the plan's. */
 const char *space_unlike(const PlanSpace *space, const SpacePlan *plan, const SpacePlan *than);
 Change space_change(const PlanSpace *space, const SpacePlan *plan);

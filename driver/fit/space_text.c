@@ -111,6 +111,29 @@ const char *space_value(Arena *arena, const SpacePlan *plan, SpaceField field) {
   }
 }
 
+const char *space_words(Arena *arena, SpaceField field) {
+  static const int counts[SPACE_FIELDS] = {
+      [FIELD_SEQUENCE] = 2,
+      [FIELD_WAY] = WAYS,
+      [FIELD_ZERO] = LAST_ZERO + 1,
+      [FIELD_OVER] = 2,
+      [FIELD_OVERLAP] = OVERLAP_AHEAD + 1,
+      [FIELD_FULL] = 2,
+      [FIELD_RECOMPUTE] = COUNT_OF(kept),
+      [FIELD_PIPELINE] = MOST_CHUNKS + 3,
+      [FIELD_OFFLOAD] = COUNT_OF(hosted),
+  };
+  SpacePlan plan = {{0}};
+  const char *text = "";
+  if (field == FIELD_ORDER) {
+    text = "none";
+    for (int i = 0; i < SPACE_AXES; i++) text = arena_list(arena, text, "%s", axis_names[i]);
+  }
+  for (; plan.at[field] < counts[field]; plan.at[field]++)
+    text = arena_list(arena, text, "%s", space_value(arena, &plan, field));
+  return text;
+}
+
 const char *space_unlike(const PlanSpace *space, const SpacePlan *plan, const SpacePlan *than) {
   Arena *arena = space->o->c->arena;
   const char *text = "";

@@ -99,6 +99,14 @@ def compare(model, fixes, machine=MACHINE, whole=False):
 def refusals():
     write('llama')
     for options, words in ((('--fix', 'color=red'), '`--fix` knows ranks, tensor'),
+                           (('--fix', 'way=sideways'), 'wants one of gather, balanced, ring, exchange, not `sideways`'),
+                           (('--fix', 'pipeline=zero_bubble,gpipe'), 'interleaved-8, not `gpipe`'),
+                           (('--fix', 'tensor=2,04'), '`--fix tensor` wants whole numbers above 0, not `04`'),
+                           (('--fix', 'zero='), 'wants one of 0, 1, 2, 3, not ``'),
+                           (('--fix', 'order=data-tensr'), 'not `tensr`'),
+                           (('--fix', 'ranks=2x'), 'wants a whole number from 1'),
+                           (('--fix', 'recompute=auto'), 'wants another value as well'),
+                           (('--fix', 'zero=1', '--fix', 'zero=2'), '`--fix zero` is given twice'),
                            (('--objective', 'beauty'), 'is time'), (('--objective', 'cost'), 'costs the least'),
                            (('--gap', 'x'), '`--gap` wants a number'),
                            (('--html', 'x.html'), 'not those of `--search`')):
