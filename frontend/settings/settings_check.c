@@ -140,12 +140,24 @@ static void help_option(const Check *check, const SettingRow *row, const AstSett
   diag_edit(r, (Span){value->span.file, value->span.offset + value->span.length, 0}, " =");
 }
 
+/* precision backward = e5m2 fp8: readers take a line's first value. */
+static void check_order(const Check *check, const AstSetting *setting, const AstValue *operand) {
+  const AstPair *first = &setting->values.at[0];
+  if (!first->key) return;
+  Report *r = diag_at(check->c->diag, "E0602", operand->span, "a value of `%s` after an option",
+                      setting->path->text);
+  diag_also(r, first->span, "the option");
+  diag_help(r, "values come first: `%s %s %s`", setting->path->text,
+            span_text(check->c, operand->span), span_text(check->c, first->span));
+}
+
 static void check_operands(const Check *check, const SettingRow *row, const AstSetting *setting) {
   const AstValue **at;
   uint32_t n = setting_operands(check->c, setting, &at);
   const char *what = arena_printf(check->c->arena, "`%s`", row->word);
   for (uint32_t i = 0; i < n && i < (uint32_t)row->most; i++)
     setting_check_value(check, row->type, what, row->word, at[i]);
+  if (n && !(row->flags & SETTING_KEYS)) check_order(check, setting, at[0]);
   if (n < (uint32_t)row->least) {
     Report *r = diag_at(check->c->diag, "E0602", setting->path->span, "`%s` wants %s", row->word,
                         setting_type_text(row->type));
