@@ -19,7 +19,7 @@ const EightsFormat *eights_format_of(const Op *quantize) {
   return eights_format(attr_str(&quantize->attrs, ATTR_format, NULL));
 }
 
-/* Halfway between 1 and the next number; what is between is nearer, of what is larger. */
+/* That of the number halfway between 1 and the next one, half above 1. */
 double eights_error(const EightsFormat *format) {
   double half = ldexp(1, -format->mantissa - 1);
   return half / (1 + half);

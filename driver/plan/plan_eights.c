@@ -1,5 +1,5 @@
-/* plan: products in 8 bits (`precision fp8`): their part of all products, and the bound of what a
-   sum is off by. Must not: count other work than products of two tensors. */
+/* plan: products in 8 bits (`precision fp8`): their share of the FLOP of all products, and a bound
+   of the rounding error of a sum of products. Must not: count other work than products. */
 #include "plan_report.h"
 #include "ir/cost/count.h"
 #include "ir/eights.h"
@@ -22,12 +22,12 @@ static void count(const Module *m, const Fn *f, double times, Products *to) {
   }
 }
 
-/* The largest error of a sum of products, as a part of the sum of their sizes. */
+/* The largest error of a sum of products, relative to the sum of their sizes. */
 static double error(const char *format) {
   return (1 + eights_error(eights_format("e4m3"))) * (1 + eights_error(eights_format(format))) - 1;
 }
 
-/* products in 8 bits: e4m3, 86 % of the FLOP of all products; a sum is off by 12.1 % .. */
+/* in 8 bits: 86 % of the FLOP of products, .. rounding changes a sum by 12.1 % .. */
 void topic_eights(Sheet *sheet, const Planned *planned) {
   const Module *m = planned->m;
   if (!plan_eights(m)) return;
