@@ -1,13 +1,14 @@
 /* eights: with `precision fp8`, marks the products that compute in 8 bits: those of a parameter and
    a value in the layers of a stack. Attribute `eights` says which operand is the parameter; `grad`
-   marks the two products that it makes of such a one, and pass `quantize` rounds the operands of
+   marks both products of the gradient of a marked one, and pass `quantize` rounds the operands of
    all of them.
 
    Not marked: products outside of stacks (embeddings, patches, the head), of two values (scores of
-   attention), and those from whose result positions are chosen (routers). Those of parameters
-   marked @f32 have operands in f32, and pass `quantize` leaves them alone. A plan that marks
-   nothing is refused (E0602). Kernels multiply in bf16 what is rounded to 8 bits: processors have
-   no other products, and on GPUs it is said (W0709). Runs before `grad`. */
+   attention), of numbers computed from parameters, of parameters marked @f32, and those from whose
+   result positions are chosen (routers). Products of values marked @f32 run in f32: pass `quantize`
+   removes their mark. A plan that marks nothing is refused (E0602). Kernels multiply in bf16 what
+   is rounded to 8 bits: processors have no other products, and on GPUs it is said (W0709). Runs
+   before `grad`. */
 #include "ir/eights.h"
 #include "ir/plan/module_settings.h"
 #include "passes/base/rebuild.h"

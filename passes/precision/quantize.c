@@ -88,11 +88,16 @@ static ValueId quantized(Int8 *to, ValueId v, int n, const EightsCut *cuts, cons
 
 /* ---- products ---- */
 
-static ValueId operand(Quantize *quantize, const Op *o, int i, Eights kind) {
-  const Fn *f = quantize->rebuild.from;
+/* How many dims of operand i are cut. */
+static int cuts_of(const Fn *f, const Op *o, int i, Eights kind, EightsCut *cuts) {
   const Type *t = value_type(f, o->in[i]), *other = value_type(f, o->in[!i]);
-  EightsCut cuts[] = {cut_of(t, &o->group[0], true, other), cut_of(t, &o->group[0], false, other)};
-  int n = kind == EIGHTS_WEIGHT && cuts[1].dim ? 2 : 1;
+  cuts[0] = cut_of(t, &o->group[0], true, other), cuts[1] = cut_of(t, &o->group[0], false, other);
+  return kind == EIGHTS_WEIGHT && cuts[1].dim ? 2 : 1;
+}
+
+static ValueId operand(Quantize *quantize, const Op *o, int i, Eights kind) {
+  EightsCut cuts[2];
+  int n = cuts_of(quantize->rebuild.from, o, i, kind, cuts);
   quantize->to.loc = o->loc;
   return quantized(&quantize->to, quantize->rebuild.map[o->in[i]], n, cuts, quantize->format[kind]);
 }
@@ -104,16 +109,44 @@ static void without_mark(Module *m, Op *dot) {
     if (all.at[i].key != ATTR_eights) vec_push(m->arena, dot->attrs, all.at[i]);
 }
 
+static bool is_narrow(const Fn *f, const Op *o) {
+  return value_type(f, o->in[0])->elem == ELEM_bf16 && value_type(f, o->in[1])->elem == ELEM_bf16;
+}
+
 static void write_dot(Quantize *quantize, const Op *o) {
-  const Fn *f = quantize->rebuild.from;
   const Attr *eights = attr_get(&o->attrs, ATTR_eights);
   ValueId in[2];
-  bool narrow = true;
-  for (int i = 0; i < 2; i++) narrow &= value_type(f, o->in[i])->elem == ELEM_bf16;
+  bool narrow = is_narrow(quantize->rebuild.from, o);
   for (int i = 0; i < 2 && narrow; i++) in[i] = operand(quantize, o, i, (Eights)eights->list[i]);
   Op *made = rebuild_op(&quantize->rebuild, o);
   for (int i = 0; i < 2 && narrow; i++) made->in[i] = in[i];
   if (!narrow) without_mark(quantize->rebuild.m, made);
+}
+
+/* Blocks are dims of their own. */
+static bool has_room(const Fn *f, const Op *o) {
+  const Attr *eights = attr_get(&o->attrs, ATTR_eights);
+  for (int i = 0; eights && is_narrow(f, o) && i < 2; i++) {
+    EightsCut cuts[2];
+    const Type *t = value_type(f, o->in[i]);
+    int n = cuts_of(f, o, i, (Eights)eights->list[i], cuts), rank = t->rank;
+    for (int k = 0; k < n; k++) rank += cuts[k].block != type_size(t, cuts[k].dim);
+    if (rank > MAX_RANK) return false;
+  }
+  return true;
+}
+
+static bool refuse_dims(const Module *m, const Fn *f) {
+  EACH_OP (f, o) {
+    if (has_room(f, o)) continue;
+    Report *r = diag_at(m->ctx->diag, "E0602", module_written(m, "plan.precision").value,
+                        "`precision fp8` cuts a tensor of too many dims into blocks");
+    diag_label(r, "a cut dim becomes two, and a tensor has at most %d", MAX_RANK);
+    diag_also(r, span_of(m, o->loc), "an operand of this product");
+    diag_help(r, "fewer dims, or `precision bf16`");
+    return true;
+  }
+  return false;
 }
 
 static bool has_marks(const Fn *f) {
@@ -128,6 +161,7 @@ void pass_quantize(Module *m) {
   for (uint32_t i = 0; i < m->fns.n; i++) {
     Fn *f = m->fns.at[i];
     if (!has_marks(f)) continue;
+    if (refuse_dims(m, f)) return;
     Quantize quantize = {.rebuild = rebuild_begin(m, f), .format = {"e4m3", "e4m3", backward}};
     quantize.to = (Int8){.m = m, .f = quantize.rebuild.to};
     EACH_OP (f, o)
