@@ -91,15 +91,41 @@ static Exit unknown_option(Cli *o, const Command *cmd, const char *text, size_t 
   return cli_usage("unknown option `%s`; `shardc help %s` lists the options", name, cmd->name);
 }
 
+/* Does one word take several values? */
+static bool is_list(int id) { return options[id].argument && strstr(options[id].argument, ",.."); }
+
+/* The value that a word before gave the option, or its KEY; NULL: none did. The last value of a dim
+   or setting counts, so that a line can change what its begin says. */
+static const char *given_before(const Cli *o, int id, const Strings *list, const char *value) {
+  size_t n = strcspn(value, "=") + 1;
+  if (!options[id].repeat) return o->value[id];
+  if (!is_list(id)) return NULL;
+  for (uint32_t i = 0; i < list->n; i++)
+    if (!strncmp(list->at[i], value, n)) return list->at[i];
+  return NULL;
+}
+
+/* A second value is refused; the same one again says nothing new. */
+static Exit given_twice(Cli *o, int id, const char *before, const char *value) {
+  const char *name = arena_printf(o->c->arena, "--%s", options[id].name), *more = value;
+  if (options[id].repeat)
+    name = arena_printf(o->c->arena, "%s %.*s", name, (int)strcspn(value, "="), value),
+    more = strchr(value, '=') + 1;
+  if (is_list(id))
+    return cli_usage("`%s` was given twice; several are written `--%s %s,%s`", name,
+                     options[id].name, before, more);
+  return cli_usage("`%s` was given twice: `%s` and `%s`", name, before, value);
+}
+
 static Exit store(Cli *o, const Command *cmd, int id, const char *value) {
   Strings *list = id == OPT_DIM ? &o->dims : id == OPT_FIX ? &o->fixes : &o->sets;
   if (!(options[id].commands & cmd->mask))
     return cli_usage("`shardc %s` has no option `--%s`", cmd->name, options[id].name);
-  if (!options[id].repeat && o->value[id] && options[id].argument && strcmp(o->value[id], value))
-    return cli_usage("`--%s` was given twice", options[id].name);
   if (options[id].repeat && (!strchr(value, '=') || *value == '='))
     return cli_usage("`%s` is not of the form %s", value, options[id].argument);
-  if (options[id].repeat) vec_push(o->c->arena, *list, value);
+  const char *before = given_before(o, id, list, value);
+  if (before && strcmp(before, value) != 0) return given_twice(o, id, before, value);
+  if (options[id].repeat && !before) vec_push(o->c->arena, *list, value);
   o->value[id] = value;
   return EXIT_FINE;
 }

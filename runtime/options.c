@@ -32,14 +32,15 @@ static const struct {
     {"export", 'x', "write the parameters for other tools: safetensors and config.json"},
     {"info", 'i', "what is compiled in: parameters, memory, kernels, settings, source"}};
 
-static void spell(char *out, const char *name) { /* as the user writes it */
+void rt_option_spell(char out[RT_OPTION], OptionId option) {
+  const char *name = table[option].name;
   while ((*out = *name == '_' ? '-' : *name)) out++, name++;
 }
 
 static int find(const char *name, size_t n) {
-  char spelled[64];
+  char spelled[RT_OPTION];
   for (int i = 0; i < OPT_COUNT; i++) {
-    spell(spelled, table[i].name);
+    rt_option_spell(spelled, (OptionId)i);
     if (strlen(spelled) == n && !strncmp(spelled, name, n)) return i;
   }
   return -1;
@@ -107,7 +108,7 @@ static const struct {
 
 /* By what it means, by its begin, or by its letters: at most one in three may differ. */
 static int nearest(const char *asked) {
-  char word[72], spelled[64];
+  char word[72], spelled[RT_OPTION];
   size_t n = strlen(asked);
   int best = n / 3 < 3 ? (int)(n / 3) + 1 : 4, at = -1;
   snprintf(word, sizeof word, " %s ", asked);
@@ -116,7 +117,7 @@ static int nearest(const char *asked) {
   for (size_t i = 0; i < sizeof meanings / sizeof *meanings; i++)
     if (strstr(meanings[i].names, word)) return meanings[i].option;
   for (int i = 0; i < OPT_COUNT; i++) {
-    spell(spelled, table[i].name);
+    rt_option_spell(spelled, (OptionId)i);
     if (n >= 3 && !strncmp(spelled, asked, n)) return i;
     int d = rt_distance(asked, spelled);
     if (d < best) best = d, at = i;
@@ -126,7 +127,7 @@ static int nearest(const char *asked) {
 
 /* next: the word after it, or NULL */
 static bool unknown(const char *name, const char *next, Fault *f) {
-  char spelled[64], asked[64];
+  char spelled[RT_OPTION], asked[64];
   const char *equal = strchr(name, '=');
   snprintf(asked, sizeof asked, "%.*s", (int)strcspn(name, "="), name);
   if (is_compiled_in(asked, equal ? equal + 1 : next && *next != '-' ? next : "VALUE", f))
@@ -134,7 +135,7 @@ static bool unknown(const char *name, const char *next, Fault *f) {
   int at = nearest(asked);
   rt_fault(f, 102, "unknown option --%s", asked);
   if (at < 0) return rt_help(f, "--help lists all options");
-  spell(spelled, table[at].name);
+  rt_option_spell(spelled, (OptionId)at);
   return rt_help(f, "did you mean --%s?", spelled);
 }
 
@@ -181,20 +182,19 @@ static bool fits(OptionKind kind, OptionValue *value, const char *text) {
 }
 
 static bool read_value(int i, OptionValue *value, const char *text, Fault *f) {
-  char spelled[64];
+  char spelled[RT_OPTION];
   if (table[i].kind == MANY && value->text)
     text = rt_format("%s%c%s", value->text, RT_BETWEEN, text);
   value->text = text;
   if (fits(table[i].kind, value, text)) return true;
-  spell(spelled, table[i].name);
+  rt_option_spell(spelled, (OptionId)i);
   rt_fault(f, 103, "--%s takes %s, not `%s`", spelled, taken[table[i].kind], text);
   return table[i].kind == TIME ? rt_help(f, "seconds, or 90s, 15m, 2h") : false;
 }
 
-static bool read_option(Options *options, int argc, char **argv, int *at, Fault *f) {
+/* One option; *at moves on over its value. */
+static bool read_one(Options *options, int i, int argc, char **argv, int *at, Fault *f) {
   const char *name = argv[*at] + 2, *equal = strchr(name, '=');
-  int i = find(name, equal ? (size_t)(equal - name) : strlen(name));
-  if (i < 0) return unknown(name, *at + 1 < argc ? argv[*at + 1] : NULL, f);
   OptionValue *value = &options->at[i];
   value->given = true;
   if (table[i].kind == FLAG)
@@ -205,6 +205,19 @@ static bool read_option(Options *options, int argc, char **argv, int *at, Fault 
   if (*at + 1 >= argc)
     return rt_fault(f, 103, "--%s needs a value: %s", name, table[i].placeholder);
   return read_value(i, value, argv[++*at], f);
+}
+
+/* A second value is refused, the same one again says nothing new. */
+static bool read_option(Options *options, int argc, char **argv, int *at, Fault *f) {
+  const char *name = argv[*at] + 2;
+  int i = find(name, strcspn(name, "="));
+  if (i < 0) return unknown(name, *at + 1 < argc ? argv[*at + 1] : NULL, f);
+  OptionValue before = options->at[i];
+  if (!read_one(options, i, argc, argv, at, f)) return false;
+  const char *now = options->at[i].text;
+  if (!before.text || table[i].kind == MANY || !strcmp(before.text, now)) return true;
+  return rt_fault(f, 104, "--%.*s is given twice: `%s` and `%s`", (int)strcspn(name, "="), name,
+                  before.text, now);
 }
 
 static bool read_command(Options *options, const char *word, Fault *f) {
@@ -220,10 +233,10 @@ static bool read_command(Options *options, const char *word, Fault *f) {
 }
 
 static bool check_use(const Options *options, Fault *f) {
-  char spelled[64];
+  char spelled[RT_OPTION];
   for (int i = 0; i < OPT_COUNT; i++) {
     if (!options->at[i].given || strchr(table[i].commands, options->command)) continue;
-    spell(spelled, table[i].name);
+    rt_option_spell(spelled, (OptionId)i);
     for (size_t k = 0; k < sizeof commands / sizeof *commands; k++)
       if (commands[k].letter == options->command)
         return rt_fault(f, 104, "--%s is no option of `%s`", spelled, commands[k].name);
@@ -255,8 +268,8 @@ void rt_options_help(const char *program, const char *model) {
     printf("  %-8s%s\n", commands[i].name, commands[i].help);
   printf("\noptions; after each, the commands that take it (t, e, s, x, i)\n\n");
   for (int i = 0; i < OPT_COUNT; i++) {
-    char spelled[64], left[128], help[400];
-    spell(spelled, table[i].name);
+    char spelled[RT_OPTION], left[128], help[400];
+    rt_option_spell(spelled, (OptionId)i);
     bool maybe = table[i].kind == MAYBE;
     snprintf(left, sizeof left, "--%s%s%s%s", spelled,
              maybe                   ? "[="

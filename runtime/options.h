@@ -24,6 +24,8 @@ typedef struct Options {
   OptionValue at[OPT_COUNT];
 } Options;
 
+enum { RT_OPTION = 64 };                                    /* bytes of an option's name */
+void rt_option_spell(char out[RT_OPTION], OptionId option); /* as the user writes it, without -- */
 bool rt_options_read(Options *options, int argc, char **argv, Fault *f);
 void rt_options_help(const char *program, const char *model);
 #endif

@@ -15,13 +15,25 @@ typedef enum ValueKind { WHOLE, SEED, NUMBER, SWITCH, LESS, ANY } ValueKind;
 static const struct {
   const char *key;
   ValueKind kind;
-} open_keys[] = {
-    {"train.steps", WHOLE},        {"train.seed", SEED},          {"train.eval.every", WHOLE},
-    {"train.eval.batches", WHOLE}, {"train.save.every", WHOLE},   {"train.save.keep", WHOLE},
-    {"data.train", ANY},           {"data.valid", ANY},           {"data.format", ANY},
-    {"data.tokenizer", ANY},       {"data.shuffle", SWITCH},      {"data.raw", SWITCH},
-    {"machine.node.f32", NUMBER},  {"machine.node.tf32", NUMBER}, {"machine.node.bf16", NUMBER},
-    {"machine.node.f16", NUMBER},  {"train.save.time", NUMBER},   {"train.save.async", LESS}};
+  OptionId option; /* which gives the same; OPT_COUNT: none */
+} open_keys[] = {{"train.steps", WHOLE, OPT_steps},
+                 {"train.seed", SEED, OPT_seed},
+                 {"train.eval.every", WHOLE, OPT_eval_every},
+                 {"train.eval.batches", WHOLE, OPT_eval_batches},
+                 {"train.save.every", WHOLE, OPT_save_every},
+                 {"train.save.keep", WHOLE, OPT_keep},
+                 {"data.train", ANY, OPT_data},
+                 {"data.valid", ANY, OPT_valid},
+                 {"data.format", ANY, OPT_format},
+                 {"data.tokenizer", ANY, OPT_tokenizer},
+                 {"data.shuffle", SWITCH, OPT_shuffle},
+                 {"data.raw", SWITCH, OPT_COUNT},
+                 {"machine.node.f32", NUMBER, OPT_COUNT},
+                 {"machine.node.tf32", NUMBER, OPT_COUNT},
+                 {"machine.node.bf16", NUMBER, OPT_COUNT},
+                 {"machine.node.f16", NUMBER, OPT_COUNT},
+                 {"train.save.time", NUMBER, OPT_save_time},
+                 {"train.save.async", LESS, OPT_COUNT}};
 enum { OPEN_KEYS = sizeof open_keys / sizeof *open_keys };
 
 static bool fits(ValueKind kind, const char *value) {
@@ -75,7 +87,19 @@ static void put(rt_program *program, rt_setting *table, const char *key, const c
   if (i == program->nsettings) program->nsettings++;
 }
 
-/* The texts of the option: KEY=VALUE each. */
+/* Does an option give it as well? */
+static bool is_given(const Run *r, const char *key, Fault *f) {
+  for (int i = 0; i < OPEN_KEYS; i++) {
+    char option[RT_OPTION];
+    if (open_keys[i].option == OPT_COUNT || strcmp(open_keys[i].key, key) != 0) continue;
+    rt_option_spell(option, open_keys[i].option);
+    if (r->o.at[open_keys[i].option].given)
+      return !rt_fault(f, 104, "%s is given twice: by --%s and by --set", key, option);
+  }
+  return false;
+}
+
+/* The texts of the option: KEY=VALUE each; the last one of a key counts. */
 bool rt_override(Run *r, Fault *f) {
   static const char between[] = {RT_BETWEEN, 0};
   const OptionValue *value = &r->o.at[OPT_set];
@@ -93,6 +117,7 @@ bool rt_override(Run *r, Fault *f) {
     char *equal = strchr(line, '=');
     if (!equal) return rt_fault(f, 103, "--set takes KEY=VALUE, not `%s`", line);
     *equal = 0;
+    if (is_given(r, line, f)) return false;
     if (r->o.command == 't' && rt_is_rate(r->p, line)) {
       if (!rt_give_rate(r, line, equal + 1, f)) return false;
       continue;

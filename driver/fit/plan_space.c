@@ -134,7 +134,7 @@ static Module *lower(PlanSpace *space) {
 
 static const char *fixed(const Cli *o, const char *key) {
   size_t n = strlen(key);
-  for (uint32_t i = o->fixes.n; i-- > 0;)
+  for (uint32_t i = 0; i < o->fixes.n; i++)
     if (!strncmp(o->fixes.at[i], key, n) && o->fixes.at[i][n] == '=') return o->fixes.at[i] + n + 1;
   return NULL;
 }
@@ -171,8 +171,6 @@ static Exit check_fixes(const Cli *o) {
   for (uint32_t i = 0; i < o->fixes.n; i++) {
     const char *key = arena_strndup(o->c->arena, o->fixes.at[i], strcspn(o->fixes.at[i], "="));
     if (!text_lists(names, key)) return cli_usage("`--fix` knows %s, not `%s`", names, key);
-    if (fixed(o, key) != o->fixes.at[i] + strlen(key) + 1)
-      return cli_usage("`--fix %s` is given twice; write all values after one", key);
   }
   for (SpaceField f = 0; f < SPACE_FIELDS && e == EXIT_FINE; f++) e = check_values(o, f);
   return e;

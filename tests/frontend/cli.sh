@@ -34,7 +34,11 @@ for words in "$odd" "help $odd" "explain $odd" "check --$odd x" "fmt --check $od
   fi
 done
 expect 2 err "takes no argument" compile --timings=3 x.shard
-expect 2 err "was given twice" compile --plan a --plan b x.shard
+expect 2 err ".--plan. was given twice: .a. and .b." compile --plan a --plan b x.shard
+expect 2 err "several are written .--only gemm,attention." tune --only gemm --only=attention x.shard
+expect 2 err "several are written .--fix zero=1,2." plan --fix zero=1 --fix zero=2 x.shard
+expect 0 out "^bytes of the rank" plan "$examples/tiny.shard" -q -q -D Seq=9 -D Seq=8 -D Embed=48 --model Tiny \
+    --model=Tiny
 expect 2 err "not of the form" compile -D Seq x.shard
 expect 2 err "from 1 to 1024, not .0." compile "$examples/tiny.shard" --workers 0 --emit=ir -o -
 expect 2 err "from 1 to 1024, not .2x." compile "$examples/tiny.shard" --workers 2x --emit=ir -o -

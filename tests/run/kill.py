@@ -62,7 +62,7 @@ def start(plan, out, job):
 
 def whole(plan, out, *more):
     command = (f'./{plan}',) if plan == 'one' else (SHARDC, 'run', f'./{plan}', '-n', str(ranks_of(plan)), '--')
-    run(*command, 'train', '--out', out, *OPTIONS, *more, cwd=folder)
+    run(*command, 'train', '--out', out, *(OPTIONS[2:] if '--steps' in more else OPTIONS), *more, cwd=folder)
 
 
 def losses(out): return [r['loss'] for r in map(json.loads, open(f'{folder}/{out}/metrics.jsonl')) if 'loss' in r]

@@ -106,7 +106,7 @@ def refusals():
                            (('--fix', 'order=data-tensr'), 'not `tensr`'),
                            (('--fix', 'ranks=2x'), 'wants a whole number from 1'),
                            (('--fix', 'recompute=auto'), 'wants another value as well'),
-                           (('--fix', 'zero=1', '--fix', 'zero=2'), '`--fix zero` is given twice'),
+                           (('--fix', 'zero=1', '--fix', 'zero=2'), '`--fix zero` was given twice; several are written `--fix zero=1,2`'),
                            (('--objective', 'beauty'), 'is time'), (('--objective', 'cost'), 'costs the least'),
                            (('--gap', 'x'), '`--gap` wants a number'),
                            (('--html', 'x.html'), 'not those of `--search`')):

@@ -58,11 +58,25 @@ def case_numbers():
             train('--set', f'{key}={text}', expect=2, says=f'error[R0103]: {key} takes')
     train('--out', 'num', '--steps', '5', '--save-every', '1', '--keep', '4294967296', '--seed', '9223372036854775807')
     check(len([x for x in os.listdir(path('num')) if x.startswith('step-')]) == 5, 'a large number keeps all')
-    for a in ('--temperature', '1e300'), ('--temperature', '1e-300'), ('--top-k', '1000000000000000'), \
-            ('--tokens', '0'):
+    for a in ('--temperature', '1e300'), ('--temperature', '1e-300'), ('--top-k', '1000000000000000'):
         toy('sample', '--out', 'num', '--tokens', '3', *a)
+    toy('sample', '--out', 'num', '--tokens', '0')
     for a in ('--top-k', '3'), ('--top-p', '0.5'):
         toy('sample', '--out', 'num', '--temperature', '0', *a, expect=2, says='R0104]: --temperature 0 takes')
+
+
+def case_twice():
+    """A second value is refused, also of a setting that an option gives; flags, lists, the same value again are not."""
+    for name, a, b in ('steps', '3', '4'), ('out', 'x', 'y'), ('max-time', '1h', '60m'), ('seed', '1', '01'), \
+            ('shuffle', 'on', 'off'), ('save-time', '90', '90s'), ('trace', 'a', 'b'):
+        train(f'--{name}', a, f'--{name}={b}', expect=2, says=f'R0104]: --{name} is given twice: `{a}` and `{b}`')
+    train('--resume', '--resume=auto', expect=2, says='R0104]: --resume is given twice: `` and `auto`')
+    for option, key in ('--steps=3', 'train.steps=3'), ('--keep=3', 'train.save.keep=4'), \
+            ('--eval-every=9', 'train.eval.every=8'), ('--shuffle=on', 'data.shuffle=on'):
+        train(option, '--set', key, expect=2, says=f'by {option[:option.find("=")]} and by --set')
+    train('--out', 'two', '--quiet', '--seed=5', '--quiet', '--seed', '5', '--set=train.steps=4', '--set',
+          'train.steps=3', '--set', 'train.save.keep=1')
+    check(len(open(path('two', 'metrics.jsonl')).read().splitlines()) == 3, 'steps of --set')
 
 
 def case_stop():
@@ -117,5 +131,5 @@ def case_controls():
 
 words = [''.join(rng.choice('etaoinshrdlu') for _ in range(rng.randint(2, 7))) for _ in range(60)]
 open(path('text.txt'), 'w').write(' '.join(rng.choice(words) for _ in range(8000))[:42000])
-for case in case_meanings, case_numbers, case_stop, case_damaged_metrics, case_controls: case()
+for case in case_meanings, case_numbers, case_twice, case_stop, case_damaged_metrics, case_controls: case()
 shutil.rmtree(D)

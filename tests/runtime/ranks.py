@@ -69,7 +69,8 @@ def run(shape, *a, expect=0, says='', **env):
 
 
 def train(shape, out, *a, **kw):
-    return run(shape, 'train', '--data', 'text.txt', '--valid', '10%', '--out', out, *a, **kw)
+    valid = () if '--valid' in a else ('--valid', '10%')
+    return run(shape, 'train', '--data', 'text.txt', *valid, '--out', out, *a, **kw)
 def lines(out): return [json.loads(x) for x in open(path(out, 'metrics.jsonl'))]
 def losses(out): return [x['loss'] for x in lines(out)]
 
