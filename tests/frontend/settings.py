@@ -41,7 +41,7 @@ BY_HAND = {
 # choices that no comparison names: the default is the behaviour without another choice, or names are passed on
 CHOICES_BY_HAND = {
     'train.optim': ('passes/math/optimizer.c', '#include "ir/plan/optimizers.def"'),  # one rule per row
-    'plan.precision.backward': ('ir/eights.c', '#include "ir/formats8.def"'),  # formats by their names
+    'plan.precision.fp8.backward': ('ir/eights.c', '#include "ir/formats8.def"'),  # formats by their names
     'plan.pipeline': ('passes/stages/turn_loops.c', '"one_f_one_b"'),  # gpipe is the case without another schedule
     'train.data.format': ('runtime/data/formats.def', 'FORMAT(idx,'),
     'machine.host.arch': ('driver/cmd_load.c', 'target_find(module_word(m, "machine.host.arch"))'),

@@ -11,7 +11,6 @@ ROOT, PROGRAMS = sys.argv[1], 500
 WORKERS = 'of 1-bit Adam; against the algorithm in tests/run/onebit.py'
 UNBUILT, TOKENS = 'not built yet: E0901 at the word', 'says what is made of tokens; these programs read columns'
 OTHERS, FILES = 'kernels of other processors do not run here', 'names in files of weights'
-MOMENTS = 'random plans over ranks have them (tests/ranks/random.c); to the bit in tests/run/states.py'
 MUON = 'tests/reference/gpt2_muon.shard; ranks.muon and random plans of tests/ranks'
 FACTORS = 'gradients over their own size turn as rounding does: tests/run/optimizers.py, also exactly under plans'
 LION = 'signs turn where rounding does: tests/run/optimizers.py, also exactly under plans'
@@ -26,9 +25,6 @@ MISSING = {
     'TRAIN data.format=idx data.format=f32': 'the files are NumPy arrays; the runtime has tests of each format',
     'TRAIN optim.onebit_adam.betas optim.onebit_adam.weight_decay': WORKERS,
     'TRAIN optim.onebit_adam.ratio optim.onebit_adam.window': WORKERS,
-    'TRAIN optim.adamw.states=f32 optim.adamw.states=bf16 optim.adamw.states=int8': MOMENTS,
-    'TRAIN optim.lamb.states=f32 optim.lamb.states=bf16': MOMENTS,
-    'TRAIN optim.sgd.states=f32 optim.sgd.states=bf16': MOMENTS,
     'TRAIN optim=muon optim.muon.lr optim.muon.momentum optim.muon.nesterov optim.muon.weight_decay': MUON,
     'TRAIN optim.muon.scale optim.muon.scale=fan optim.muon.scale=adamw': MUON,
     'TRAIN optim.muon.states optim.muon.states=f32 optim.muon.states=bf16': MUON,
@@ -81,7 +77,7 @@ def of_line(block, line):
     for key, value in keys:
         yield f'{block} {path}.{key}'
         yield f'{block} {path}.{key}={value}'
-        for c in choices: yield f'{block} {path}.{c}.{key}'
+        for c in choices: yield from (f'{block} {path}.{c}.{key}', f'{block} {path}.{c}.{key}={value}')
 
 
 def said(text):
