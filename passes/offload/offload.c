@@ -21,7 +21,8 @@
      that does.
    - A value that a loop with the attribute `offload` keeps for other loops is downloaded at the
      end of its round and uploaded in the round that reads it, whose ops run on the device as
-     before.
+     before: before the first op that reads it, or before the product whose result is combined with
+     it element by element, so that one kernel does both.
 
    Everything else follows from types: fuse makes no kernel over two tiers, `memory` gives each its
    arenas and frames, budgets count them apart. On a processor both are one memory: no bit changes.
@@ -261,12 +262,51 @@ Tier offload_op_tier(const Fn *f, const Tier *tier, const Op *o) {
   return TIER_device;
 }
 
-static void copy_op(TierRewrite *tiers, const Op *o) {
+/* ---- uploads for a product's way out ---- */
+
+/* Uploads the kept values from which v is made element by element. */
+static void upload_kept(TierRewrite *tiers, ValueId v, bool *seen) {
+  const Op *o = value_def(tiers->from, v);
+  if (seen[v]) return;
+  seen[v] = true;
+  bool kept = !o && tiers->lazy[v] && tiers->tier[v] == TIER_device;
+  if (kept && value_type(tiers->from, v)->rank) value_in(tiers, v, TIER_device);
+  bool point = o && op_flags(o->code) & POINT;
+  for (uint32_t i = 0; point && i < o->nin; i++) upload_kept(tiers, o->in[i], seen);
+}
+
+/* A product whose result is combined element by element with kept values waits for them: fuse then
+   makes the kernels that the plan without `offload` has, with sums in the same order. */
+static void upload_for(TierRewrite *tiers, OpId product) {
+  const Fn *f = tiers->from;
+  bool *own = ARENA_ARRAY(tiers->m->arena, bool, f->values.n + 1),
+       *seen = ARENA_ARRAY(tiers->m->arena, bool, f->values.n + 1);
+  own[f->ops.at[product].out] = true;
+  for (OpId i = product + 1; i < f->ops.n; i++) {
+    const Op *o = &f->ops.at[i];
+    bool follows = false;
+    for (uint32_t k = 0; op_flags(o->code) & POINT && k < o->nin; k++) follows |= own[o->in[k]];
+    for (uint32_t k = 0; follows && k < o->nin; k++)
+      if (!own[o->in[k]]) upload_kept(tiers, o->in[k], seen);
+    if (follows) own[o->out] = true;
+  }
+}
+
+static bool uploads_any(const TierRewrite *tiers) {
+  for (uint32_t i = 0; i < tiers->from->args.n; i++)
+    if (tiers->lazy[tiers->from->args.at[i]]) return true;
+  return false;
+}
+
+static void copy_op(TierRewrite *tiers, OpId id) {
+  const Op *o = &tiers->from->ops.at[id];
   if (o->code == OP_loop) {
     copy_loop(tiers, o);
     return;
   }
   Tier t = offload_op_tier(tiers->from, tiers->tier, o);
+  bool product = t == TIER_device && op_family(o->code) == FAMILY_CONTRACT;
+  if (product && uploads_any(tiers)) upload_for(tiers, id);
   for (uint32_t i = 0; i < o->nin; i++) value_in(tiers, o->in[i], t);
   ValueId out = fn_clone_op(tiers->m, tiers->to, tiers->from, o, tiers->copy[t])->out;
   for (uint32_t i = 0; i < o->nout; i++)
@@ -295,7 +335,7 @@ static Fn *rewrite(Module *m, Fn *from, const ArgTiers *args, const Tier *result
   }
   tiers.to_host = plan_offloads_any(m, OFFLOAD_GRADS) ? offload_gradients(m, from, tiers.tier)
                                                       : ARENA_ARRAY(m->arena, bool, n + 1);
-  for (OpId i = 0; i < from->ops.n; i++) copy_op(&tiers, &from->ops.at[i]);
+  for (OpId i = 0; i < from->ops.n; i++) copy_op(&tiers, i);
   for (uint32_t i = 0; i < from->results.n; i++) {
     ValueId v = from->results.at[i];
     fn_result(m, tiers.to, value_in(&tiers, v, results[i] == TIERS ? tiers.tier[v] : results[i]));
