@@ -2,19 +2,18 @@
 
 The inner loop of attention on tensor cores, per tile of scores: where a layout lists whole tiles, it may have a few
 instructions more than the dense kernel's, those that read the list, and exactly as many products. Counted in the
-cubins: an instruction of sm_80 to sm_90 has 16 bytes; a loop ends with a branch back (opcode 0x947), its distance in
-words of 4 bytes from bit 34 on, or, from sm_90 on, bits 16 to 23 of it below that. With wgmma (sm_90a) the loops of
-heads of 64 and 128 have exactly the products of their tiles. Heads of widths that are no multiple of 8 must only be
-assembled without a spill.
+cubins: a loop ends with a branch back. With wgmma (sm_90a) the loops of heads of 64 and 128 have exactly the products
+of their tiles. Heads of widths that are no multiple of 8 must only be assembled without a spill.
 `all`, by hand: four targets, widths of 16 to 128, blocks of 16 to 128, all types, also with causal and padding; and
 every fourth width up to 256. Ends with 77 where there is no ptxas.
 """
 import os, shutil, struct, subprocess, sys, tempfile
+from cubin import jump, sections
 
 SHARDC, ALL = os.path.abspath(sys.argv[1]), len(sys.argv) > 2
 ODD = 60, 84, 101, 108, 124, 180
 MORE = 16  # instructions for a list
-PRODUCTS, BRANCH = (0x23c, 0x9f0, 0xdf0), 0x947  # mma; wgmma, its left operand in shared memory, in registers
+PRODUCTS = 0x23c, 0x9f0, 0xdf0  # mma; wgmma, its left operand in shared memory, in registers
 if not shutil.which('ptxas'):
     print('SKIPPED: no ptxas on PATH, kernels for GPUs are not assembled')
     sys.exit(77)
@@ -45,26 +44,14 @@ plan p for Attn {{ precision {precision} }}
 '''
 
 
-def sections(b):
-    at, = struct.unpack_from('<Q', b, 0x28)
-    size, n, names = struct.unpack_from('<HHH', b, 0x3a)
-    head = [struct.unpack_from('<IIQQQQIIQQ', b, at + i * size) for i in range(n)]
-    for h in head:
-        name = head[names][4] + h[0]
-        yield b[name:b.index(b'\0', name)].decode(), b[h[4]:h[4] + h[5]]
-
-
 def inner_loop(code, target):
     """Products and instructions of the loop with most products, of those without another such loop inside."""
     words = [struct.unpack_from('<QQ', code, at) for at in range(0, len(code), 16)]
     found = []
-    for i, (low, high) in enumerate(words):
-        if low & 0xfff != BRANCH: continue
-        distance = (high & (1 << 18) - 1) << 30 | low >> 34
-        if distance >> 47: distance -= 1 << 48
-        if target.startswith('sm_90'): distance = distance << 8 | low >> 16 & 255
-        first = i + 1 + distance // 4
-        products = sum(w[0] & 0xfff in PRODUCTS for w in words[first:i + 1]) if first < i else 0
+    for i, word in enumerate(words):
+        first = jump(i, word, target)
+        if first is None or first >= i: continue
+        products = sum(w[0] & 0xfff in PRODUCTS for w in words[first:i + 1])
         if products: found.append((first, i, products))
     inner = [(n, b + 1 - a) for a, b, n in found
              if not any(a <= c and d <= b and (a, b) != (c, d) for c, d, _ in found)]
