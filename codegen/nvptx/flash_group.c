@@ -24,8 +24,7 @@
 #include "ir/support/num.h"
 #include "simt.h"
 
-/* Registers of a thread: 168 at first; of 504 of three threads 40 copy, twice 232 multiply. */
-enum { LESS = 40, MORE = 232, PANEL = 128, PIECE = 16, PIECES = 8, STEP = 16 };
+enum { STEP = 16 }; /* of the width, of a product */
 enum { EVERYBODY = WGMMA_THREADS * (WGMMA_GROUPS + 1) };
 
 typedef struct Copier {
@@ -81,10 +80,6 @@ static Loop each_rows(FlashGpu *flash) {
 
 /* ---- copies ---- */
 
-static LLVMValueRef wide_times(Warp *w, LLVMValueRef a, int64_t b) {
-  return LLVMBuildNSWMul(w->e->builder, warp_wide(w, a), emit_i64(w->e, b), "");
-}
-
 static LLVMValueRef moved(FlashGpu *flash, LLVMValueRef from, LLVMValueRef elements) {
   LLVMTypeRef type = emit_memory_type(flash->e, flash->elem);
   return LLVMBuildGEP2(flash->e->builder, type, from, &elements, 1, "");
@@ -98,7 +93,7 @@ static LLVMValueRef left_of(Copier *copier, int64_t extent, LLVMValueRef row0, i
   LLVMValueRef left = warp_sub(w, warp_sub(w, warp_i32(w, extent), row0), copier->row);
   int64_t rest = flash->f.width - panel * WGMMA_K;
   if (rest >= WGMMA_K) return extent % rows ? left : NULL;
-  LLVMValueRef in = warp_less(w, copier->piece, warp_i32(w, rest / PIECES));
+  LLVMValueRef in = warp_less(w, copier->piece, warp_i32(w, rest / (WGMMA_PIECE / 2)));
   return LLVMBuildSelect(flash->e->builder, in, left, warp_i32(w, 0), "");
 }
 
@@ -109,15 +104,15 @@ static void bring(Copier *copier, ValueId value, bool keys, const GemmSide *side
   Warp *w = &flash->w;
   Str dim = keys ? flash->f.key : flash->f.query;
   int64_t extent = keys ? flash->f.keys : flash->f.queries,
-          stride = flash_stride(flash, value, dim), apart = WGMMA_THREADS / PIECES;
+          stride = flash_stride(flash, value, dim), apart = WGMMA_THREADS / WGMMA_PIECES;
   LLVMValueRef from = flash_base(flash, value, dim), to = warp_add(w, at, copier->to);
-  from = moved(flash, from, wide_times(w, warp_add(w, row0, copier->row), stride));
-  from = moved(flash, from, warp_wide(w, warp_times(w, copier->piece, PIECE / 2)));
+  from = moved(flash, from, warp_wide_times(w, warp_add(w, row0, copier->row), stride));
+  from = moved(flash, from, warp_wide(w, warp_times(w, copier->piece, WGMMA_PIECE / 2)));
   for (int64_t panel = 0; panel * WGMMA_K < flash->g.width; panel++) {
     LLVMValueRef left = left_of(copier, extent, row0, panel, side->rows);
     for (int64_t row = 0; row < side->rows; row += apart)
-      warp_copy_more(w, to, panel * side->rows * PANEL + row * PANEL, from,
-                     row * stride * 2 + panel * PANEL, row, left);
+      warp_copy_more(w, to, panel * side->rows * WGMMA_PANEL + row * WGMMA_PANEL, from,
+                     row * stride * 2 + panel * WGMMA_PANEL, row, left);
   }
 }
 
@@ -168,16 +163,15 @@ static Copier copier_of(FlashGpu *flash) {
                    .stage = counter(flash),
                    .oldest = counter(flash),
                    .begun = counter(flash),
-                   .row = warp_div(w, w->thread, PIECES),
-                   .piece = warp_rem(w, w->thread, PIECES)};
-  LLVMValueRef turned = warp_xor(w, copier.piece, warp_rem(w, copier.row, PIECES));
-  copier.to = warp_add(w, warp_times(w, copier.row, PANEL), warp_times(w, turned, PIECE));
+                   .row = warp_div(w, w->thread, WGMMA_PIECES),
+                   .piece = warp_rem(w, w->thread, WGMMA_PIECES)};
+  copier.to = warpgroup_piece(w, copier.row, copier.piece);
   return copier;
 }
 
 static void copy_all(FlashGpu *flash) {
   Warp *w = &flash->w;
-  warpgroup_registers(w, LESS, false);
+  warpgroup_registers(w, false);
   Copier copier = copier_of(flash);
   Loop tile = each_rows(flash);
   FlashWalk walk = flash_walk_new(flash);
@@ -219,15 +213,16 @@ void flash_rows_leave(FlashRing *ring) {
 /* Step s of 16 of the width, of a tile whose rows are such; in units of descriptors. */
 static LLVMValueRef along(FlashGpu *flash, LLVMValueRef from, int64_t rows, int s) {
   int per_panel = WGMMA_K / STEP;
-  int64_t bytes = s / per_panel * rows * PANEL + s % per_panel * STEP * 2;
-  return s ? LLVMBuildAdd(flash->e->builder, from, emit_i64(flash->e, bytes / PIECE), "") : from;
+  int64_t bytes = s / per_panel * rows * WGMMA_PANEL + s % per_panel * STEP * 2;
+  return s ? LLVMBuildAdd(flash->e->builder, from, emit_i64(flash->e, bytes / WGMMA_PIECE), "")
+           : from;
 }
 
 void flash_group_scores(FlashRing *ring, const Registers *out, int r, LLVMValueRef stage, int c) {
   FlashGpu *flash = ring->x;
   Warp *w = &flash->w;
   LLVMTypeRef i1 = LLVMInt1TypeInContext(flash->e->context);
-  LLVMValueRef row = warp_times(w, ring->group, WGMMA_ROWS * PANEL);
+  LLVMValueRef row = warp_times(w, ring->group, WGMMA_ROWS * WGMMA_PANEL);
   LLVMValueRef a = warpgroup_operand(w, warp_plus(w, row, flash->row_at[r]), 0),
                b = warpgroup_operand(w, tile_at(flash, stage, c), 0);
   warp_fill(w, out, LLVMGetUndef(w->f32));
@@ -241,10 +236,11 @@ void flash_group_apply(FlashRing *ring, const Registers *out, const Registers *p
   FlashGpu *flash = ring->x;
   Warp *w = &flash->w;
   LLVMTypeRef i1 = LLVMInt1TypeInContext(flash->e->context);
-  LLVMValueRef b = warpgroup_operand(w, tile_at(flash, stage, c), flash->g.column.rows * PANEL);
+  LLVMValueRef b =
+      warpgroup_operand(w, tile_at(flash, stage, c), flash->g.column.rows * WGMMA_PANEL);
   if (first) warp_fill(w, out, LLVMGetUndef(w->f32));
   for (int s = 0; s < p->n / 4; s++) {
-    LLVMValueRef word[4], at = emit_i64(flash->e, s * STEP * PANEL / PIECE);
+    LLVMValueRef word[4], at = emit_i64(flash->e, s * STEP * WGMMA_PANEL / WGMMA_PIECE);
     for (int q = 0; q < 4; q++) word[q] = warp_get(w, p, 4 * s + q);
     if (s) at = LLVMBuildAdd(flash->e->builder, b, at, "");
     warpgroup_multiply_words(w, flash->elem, out, word, s ? at : b, true,
@@ -268,7 +264,7 @@ void flash_group_pack(FlashGpu *flash, const Registers *scores, const Registers 
 static void multiply_all(FlashGpu *flash, LLVMValueRef warp, void *begin(FlashGpu *flash),
                          FlashRows *rows) {
   Warp *w = &flash->w;
-  warpgroup_registers(w, MORE, true);
+  warpgroup_registers(w, true);
   w->warp = warp_plus(w, warp, -WGMMA_THREADS / 32);
   FlashRing ring = {flash, counter(flash), warp_div(w, w->warp, WGMMA_THREADS / 32)};
   void *with = begin(flash);

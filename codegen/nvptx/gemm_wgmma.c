@@ -23,11 +23,9 @@
 #include "simt.h"
 #include "warpgroup.h"
 
-/* Registers of a thread: 168 at first; of 504 of three threads 40 copy, twice 232 multiply. */
-enum { LESS = 40, MORE = 232, PANEL = 128, PIECE = 16, PIECES = PANEL / PIECE };
 enum { TURN = 32 }; /* columns of eight rows of sums that all lanes take at once, or more */
-_Static_assert(WGMMA_THREADS == WGMMA_COPY_ROWS * PIECES, "each thread a piece of 16 rows");
-_Static_assert(WGMMA_COPY_ROWS % PIECES == 0, "the next rows have the same swizzle");
+_Static_assert(WGMMA_THREADS == WGMMA_COPY_ROWS * WGMMA_PIECES, "each thread a piece of 16 rows");
+_Static_assert(WGMMA_COPY_ROWS % WGMMA_PIECES == 0, "the next rows have the same swizzle");
 
 typedef struct Incoming { /* how the copying warpgroup brings an operand */
   const GemmSide *side;
@@ -89,15 +87,10 @@ static Incoming incoming_of(Gemm *gemm, bool is_b) {
                  &incoming.mn) ||
       !gemm_flat(&gemm->p.k, is_b, WGMMA_K, &incoming.k))
     bug("kernel %s: an operand of wgmma is not flat", gemm->k->name);
-  incoming.row = warp_div(w, w->thread, PIECES), incoming.piece = warp_rem(w, w->thread, PIECES);
-  LLVMValueRef turned = warp_xor(w, incoming.piece, warp_rem(w, incoming.row, PIECES));
-  LLVMValueRef at = warp_times(w, incoming.row, PANEL);
-  incoming.to = warp_plus(w, warp_add(w, at, warp_times(w, turned, PIECE)), incoming.at);
+  incoming.row = warp_div(w, w->thread, WGMMA_PIECES);
+  incoming.piece = warp_rem(w, w->thread, WGMMA_PIECES);
+  incoming.to = warp_plus(w, warpgroup_piece(w, incoming.row, incoming.piece), incoming.at);
   return incoming;
-}
-
-static LLVMValueRef wide_times(Warp *w, LLVMValueRef a, int64_t b) {
-  return LLVMBuildNSWMul(w->e->builder, warp_wide(w, a), emit_i64(w->e, b), "");
 }
 
 static LLVMValueRef moved(Gemm *gemm, bool is_b, LLVMValueRef from, LLVMValueRef elements) {
@@ -108,15 +101,15 @@ static LLVMValueRef moved(Gemm *gemm, bool is_b, LLVMValueRef from, LLVMValueRef
 /* The thread's first piece of a tile of the result, if it began at k = 0. */
 static void aim(Gemm *gemm, Incoming *incoming, bool is_b) {
   Warp *w = &gemm->w;
-  LLVMValueRef piece = warp_times(w, incoming->piece, PIECE / 2);
+  LLVMValueRef piece = warp_times(w, incoming->piece, WGMMA_PIECE / 2);
   LLVMValueRef mn = incoming->row, k = piece;
   if (!incoming->side->along_k) mn = piece, k = incoming->row;
   incoming->mn0 = is_b ? gemm->n0 : gemm->m0;
   LLVMValueRef at = emit_buffer(gemm->e, is_b ? gemm->p.arg_b : gemm->p.arg_a);
   at = moved(gemm, is_b, at, tile_offset(w, &gemm->p.batch, is_b, gemm->batch));
   at = moved(gemm, is_b, at, tile_offset(w, is_b ? &gemm->p.n : &gemm->p.m, is_b, incoming->mn0));
-  at = moved(gemm, is_b, at, wide_times(w, mn, incoming->mn));
-  incoming->base = moved(gemm, is_b, at, wide_times(w, k, incoming->k));
+  at = moved(gemm, is_b, at, warp_wide_times(w, mn, incoming->mn));
+  incoming->base = moved(gemm, is_b, at, warp_wide_times(w, k, incoming->k));
 }
 
 /* i32: rows or columns of the tile that exist, from its first one on. */
@@ -138,7 +131,8 @@ static LLVMValueRef left_of(Gemm *gemm, const Incoming *incoming, LLVMValueRef k
   if (whole && incoming->mn_extent % tile == 0 && gemm->g.k % WGMMA_K == 0) return NULL;
   LLVMValueRef mn = mn_left(gemm, incoming, tile),
                k = warp_sub(w, warp_i32(w, gemm->g.k), warp_times(w, kt, WGMMA_K));
-  LLVMValueRef column = warp_plus(w, warp_times(w, incoming->piece, PIECE / 2), panel * WGMMA_K);
+  LLVMValueRef column =
+      warp_plus(w, warp_times(w, incoming->piece, WGMMA_PIECE / 2), panel * WGMMA_K);
   return LLVMBuildSelect(gemm->e->builder, warp_less(w, column, side->along_k ? k : mn),
                          warp_sub(w, side->along_k ? mn : k, incoming->row), warp_i32(w, 0), "");
 }
@@ -153,8 +147,8 @@ static void bring(Gemm *gemm, Incoming *incoming, bool is_b, LLVMValueRef kt, LL
   for (int64_t panel = 0; panel < gemm_panels(side); panel++) {
     LLVMValueRef left = left_of(gemm, incoming, kt, panel);
     for (int64_t row = 0; row < side->rows; row += WGMMA_COPY_ROWS)
-      warp_copy_more(w, to, panel * bytes + row * PANEL, first, panel * PANEL + row * step * 2, row,
-                     left);
+      warp_copy_more(w, to, panel * bytes + row * WGMMA_PANEL, first,
+                     panel * WGMMA_PANEL + row * step * 2, row, left);
   }
 }
 
@@ -192,7 +186,7 @@ static Loop each_tile_of_k(Gemm *gemm, LLVMValueRef *kt) {
 
 static void copy_all(Gemm *gemm) {
   Warp *w = &gemm->w;
-  warpgroup_registers(w, LESS, false);
+  warpgroup_registers(w, false);
   Incoming left = incoming_of(gemm, false), right = incoming_of(gemm, true);
   Turn newest = turn_new(gemm), oldest = turn_new(gemm);
   Registers begun = warp_registers(w, w->i32, 1);
@@ -219,13 +213,14 @@ static LLVMValueRef operand(Gemm *gemm, const GemmSide *side, LLVMValueRef at, i
                             LLVMValueRef group) {
   Warp *w = &gemm->w;
   int64_t panel = gemm_panel_bytes(side);
-  if (group) at = warp_add(w, at, warp_times(w, group, side->along_k ? extent * PANEL : panel));
+  if (group)
+    at = warp_add(w, at, warp_times(w, group, side->along_k ? extent * WGMMA_PANEL : panel));
   return warpgroup_operand(w, at, side->along_k ? 0 : panel);
 }
 
 /* 16 elements of k further, in the descriptor's units. */
 static LLVMValueRef step_of(Gemm *gemm, const GemmSide *side, LLVMValueRef from, int s) {
-  int64_t bytes = side->along_k ? 32 : 16 * PANEL;
+  int64_t bytes = side->along_k ? 32 : 16 * WGMMA_PANEL;
   return s ? LLVMBuildAdd(gemm->e->builder, from, emit_i64(gemm->e, s * bytes / 16), "") : from;
 }
 
@@ -291,7 +286,7 @@ static void put_sums(Gemm *gemm, const Out *out, int half, int first, int column
   at = warp_add(w, at, warp_times(w, warp_rem(w, w->lane, 4), 8));
   at = warp_add(w, at, out->room);
   for (int i = 0; i < 2; i++) {
-    LLVMValueRef odd = warp_times(w, parity(gemm, row, warp_i32(w, i)), PIECE);
+    LLVMValueRef odd = warp_times(w, parity(gemm, row, warp_i32(w, i)), WGMMA_PIECE);
     turned[i] = gemm->e->lanes > 4 ? warp_xor(w, at, odd) : at;
   }
   for (int j = 0; j < columns / 8; j++) {
@@ -316,10 +311,10 @@ static void take_sums(Gemm *gemm, const Out *out, LLVMValueRef row, LLVMValueRef
     to->sum = warp_load(w, LLVMTypeOf(to->sum), at, 4 * lanes);
     return;
   }
-  LLVMValueRef odd = warp_times(w, parity(gemm, row, warp_div(w, column, TURN)), PIECE);
+  LLVMValueRef odd = warp_times(w, parity(gemm, row, warp_div(w, column, TURN)), WGMMA_PIECE);
   for (int i = 0; i < lanes / 4; i++) {
-    to->at[i] = i ? warp_sub(w, warp_plus(w, at, PIECE), odd) : warp_add(w, at, odd);
-    LLVMValueRef v = warp_load(w, emit_vector(gemm->e, ELEM_f32, 4), to->at[i], PIECE);
+    to->at[i] = i ? warp_sub(w, warp_plus(w, at, WGMMA_PIECE), odd) : warp_add(w, at, odd);
+    LLVMValueRef v = warp_load(w, emit_vector(gemm->e, ELEM_f32, 4), to->at[i], WGMMA_PIECE);
     for (int j = 0; j < 4; j++)
       to->sum =
           LLVMBuildInsertElement(gemm->e->builder, to->sum,
@@ -394,7 +389,7 @@ static void put_tile(Gemm *gemm, const Out *out) {
 
 static void multiply_all(Gemm *gemm, LLVMValueRef warp) {
   Warp *w = &gemm->w;
-  warpgroup_registers(w, MORE, true);
+  warpgroup_registers(w, true);
   LLVMValueRef group = warp_div(w, warp, WGMMA_THREADS / 32);
   int64_t ring = stages(gemm) * gemm->g.stage, each = gemm->g.out_rows * gemm->g.out_pitch;
   Out out = {.room = warp_plus(w, warp_times(w, warp, each), ring), .row = warp_times(w, warp, 16)};

@@ -35,7 +35,7 @@ LLVMValueRef tile_offset(Warp *w, const ProductDims *dims, bool is_b, LLVMValueR
     if (first) at = warp_rem(w, at, size);
     below *= size;
     if (!stride) continue;
-    at = LLVMBuildNSWMul(builder, warp_wide(w, at), emit_i64(w->e, stride), "");
+    at = warp_wide_times(w, at, stride);
     sum = LLVMBuildNSWAdd(builder, sum, at, "");
   }
   return sum;

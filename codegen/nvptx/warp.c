@@ -80,6 +80,9 @@ LLVMValueRef warp_min(Warp *w, LLVMValueRef a, LLVMValueRef b) {
 LLVMValueRef warp_wide(Warp *w, LLVMValueRef a) {
   return LLVMBuildZExt(w->e->builder, a, w->i64, "");
 }
+LLVMValueRef warp_wide_times(Warp *w, LLVMValueRef a, int64_t b) {
+  return LLVMBuildNSWMul(w->e->builder, warp_wide(w, a), emit_i64(w->e, b), "");
+}
 
 /* ---- registers ---- */
 

@@ -28,6 +28,7 @@ LLVMValueRef warp_xor(Warp *w, LLVMValueRef a, LLVMValueRef b);
 LLVMValueRef warp_min(Warp *w, LLVMValueRef a, LLVMValueRef b);
 LLVMValueRef warp_less(Warp *w, LLVMValueRef a, LLVMValueRef b); /* i1 */
 LLVMValueRef warp_wide(Warp *w, LLVMValueRef a);                 /* as i64 */
+LLVMValueRef warp_wide_times(Warp *w, LLVMValueRef a, int64_t b);
 
 /* ---- registers ---- */
 typedef struct Registers {

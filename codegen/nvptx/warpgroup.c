@@ -1,6 +1,7 @@
 /* Words of warpgroups: see warpgroup.h. LLVM 19 has no intrinsics for wgmma; texts are those of the
    PTX ISA, section "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Operation". */
 #include "warpgroup.h"
+#include "ir/kernel/gemm_gpu.h"
 #include "simt.h"
 
 enum { EIGHT_ROWS = 1024 }; /* bytes */
@@ -17,13 +18,21 @@ static void barrier(Warp *w, const char *how, LLVMValueRef id, int threads) {
 void warpgroup_meet(Warp *w, LLVMValueRef id, int threads) { barrier(w, "sync", id, threads); }
 void warpgroup_arrive(Warp *w, LLVMValueRef id, int threads) { barrier(w, "arrive", id, threads); }
 
-void warpgroup_registers(Warp *w, int n, bool more) {
-  say(w, arena_printf(w->e->arena, "setmaxnreg.%s.sync.aligned.u32 %d;", more ? "inc" : "dec", n));
+/* A thread begins with 168: three of them have 504, which are 40 and twice 232. */
+void warpgroup_registers(Warp *w, bool multiplies) {
+  say(w,
+      multiplies ? "setmaxnreg.inc.sync.aligned.u32 232;" : "setmaxnreg.dec.sync.aligned.u32 40;");
 }
 
 void warpgroup_publish(Warp *w) { say(w, "fence.proxy.async.shared::cta;"); }
 void warpgroup_begin(Warp *w) { say(w, "wgmma.fence.sync.aligned;"); }
 void warpgroup_commit(Warp *w) { say(w, "wgmma.commit_group.sync.aligned;"); }
+
+LLVMValueRef warpgroup_piece(Warp *w, LLVMValueRef row, LLVMValueRef piece) {
+  LLVMValueRef turned = warp_xor(w, piece, warp_rem(w, row, WGMMA_PIECES));
+  LLVMValueRef at = warp_times(w, row, WGMMA_PANEL);
+  return warp_add(w, at, warp_times(w, turned, WGMMA_PIECE));
+}
 
 /* Bits 0 to 13: the address; 16 to 29: from panel to panel; 32 to 45: from eight rows to the next;
    all in units of 16 bytes. Bit 62: swizzles of 128 bytes. */

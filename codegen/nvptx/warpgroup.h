@@ -10,11 +10,13 @@
 /* Barrier `id` (i32) of that many threads: `meet` waits for all of them; `arrive` does not wait. */
 void warpgroup_meet(Warp *w, LLVMValueRef id, int threads);
 void warpgroup_arrive(Warp *w, LLVMValueRef id, int threads);
-/* From now on a thread has that many registers, a multiple of 8, more or fewer than before. */
-void warpgroup_registers(Warp *w, int n, bool more);
+/* Threads that copy leave registers to those that multiply: two of three warpgroups. */
+void warpgroup_registers(Warp *w, bool multiplies);
 /* Makes this thread's writes to shared memory visible to wgmma once a barrier is passed. */
 void warpgroup_publish(Warp *w);
 
+/* i32: where a piece of 16 bytes of a row is in a panel of 128 swizzled bytes of each row. */
+LLVMValueRef warpgroup_piece(Warp *w, LLVMValueRef row, LLVMValueRef piece);
 /* i64: an operand in shared memory at this offset (i32), in rows or panels of 128 swizzled bytes;
    panel: bytes from one panel of 64 to the next, where k is not contiguous. */
 LLVMValueRef warpgroup_operand(Warp *w, LLVMValueRef offset, int64_t panel);

@@ -9,7 +9,7 @@ enum { SUM_ROWS = 4 }; /* queries of a CTA of the first phase of the gradient: o
 static GemmSide side_of(const FlashGpuPlan *plan, int64_t rows, bool async) {
   GemmSide side = {.async = async, .elem = plan->mma ? 2 : 4, .rows = rows, .columns = plan->width};
   if (plan->wgmma) {
-    side.panels = true, side.pitch = 2 * WGMMA_K;
+    side.panels = true, side.pitch = WGMMA_PANEL;
     side.bytes = ceil_div(side.columns, WGMMA_K) * side.rows * side.pitch;
     return side;
   }

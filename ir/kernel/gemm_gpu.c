@@ -28,7 +28,7 @@ static GemmSide side_of(const GemmPlan *plan, int64_t extent, int64_t copy) {
                    .elem = halves(plan) ? 2 : 4};
   side.rows = side.along_k ? extent : plan->tile[GEMM_K];
   side.columns = side.along_k ? plan->tile[GEMM_K] : extent;
-  side.pitch = side.panels ? WGMMA_K * 2 : side.columns * side.elem;
+  side.pitch = side.panels ? WGMMA_PANEL : side.columns * side.elem;
   if (!side.swizzled) side.pitch += side.along_k ? PIECE : 2 * PIECE;
   side.bytes = side.rows * side.columns * side.elem;
   if (!side.swizzled) side.bytes = side.rows * side.pitch;

@@ -48,22 +48,23 @@ typedef enum GemmMath {
   GEMM_WGMMA /* m64nNk16 of the same, by four warps, both operands in shared memory */
 } GemmMath;
 
-/* For wgmma: rows of a warpgroup's tile; columns of a tile: every multiple of WGMMA_STEP up to
-   WGMMA_NARROW, or WGMMA_MOST, since places of other results take registers; elements in 128 bytes,
-   which are k of a stage; warpgroups that multiply, threads of one, rows that they copy at once;
-   columns of sums that leave at once. */
+/* For wgmma. Between WGMMA_NARROW and WGMMA_MOST columns, places of other results would take
+   registers that the sums need. */
 enum {
-  WGMMA_ROWS = 64,
-  WGMMA_LEAST = 128,
+  WGMMA_ROWS = 64,   /* of a warpgroup's tile */
+  WGMMA_LEAST = 128, /* columns of a tile: multiples of WGMMA_STEP to WGMMA_NARROW; */
   WGMMA_NARROW = 224,
-  WGMMA_MOST = 256,
+  WGMMA_MOST = 256, /* or this many */
   WGMMA_STEP = 8,
-  WGMMA_K = 64,
-  WGMMA_GROUPS = 2,
-  WGMMA_THREADS = 128,
-  WGMMA_COPY_ROWS = 16,
-  WGMMA_OUT = 128,
-  WGMMA_STAGES = 6 /* at most: two barriers of the CTA's 16 for each */
+  WGMMA_K = 64,      /* of a stage: the elements of a row of a panel */
+  WGMMA_PANEL = 128, /* bytes of these */
+  WGMMA_PIECE = 16,  /* bytes that are copied, and change places, together */
+  WGMMA_PIECES = WGMMA_PANEL / WGMMA_PIECE,
+  WGMMA_GROUPS = 2,     /* warpgroups that multiply */
+  WGMMA_THREADS = 128,  /* of a warpgroup */
+  WGMMA_COPY_ROWS = 16, /* that it copies at once */
+  WGMMA_OUT = 128,      /* columns of sums that leave at once */
+  WGMMA_STAGES = 6      /* at most: two barriers of the CTA's 16 for each */
 };
 
 enum { GEMM_SEEK_THREADS = 256 }; /* of a CTA that looks for rows that are not zero */
