@@ -63,12 +63,11 @@ LLVMValueRef
 gemm_out_row(Gemm *x); /* i32: where the warp's rows of a pass begin in shared memory */
 /* The position of the bytes at `at`, in the block-th 32 columns. */
 LLVMValueRef gemm_out_turn(Gemm *x, LLVMValueRef at, LLVMValueRef block);
-/* Numbers that a thread takes at once: the f32 from that column of a row of sums on, which are
-   results from (m, n) on, and their places in shared memory, in pieces of up to four. */
+/* Sums of neighbouring columns that a thread takes at once, the first one of element (m, n); at:
+   where each four of them are in shared memory. */
 typedef struct GemmOut {
   LLVMValueRef m, n, sum, at[2];
 } GemmOut;
-void gemm_out_read(Gemm *x, LLVMValueRef room, LLVMValueRef row, LLVMValueRef column, GemmOut *out);
 /* Their results, if element (m, n) exists. */
 void gemm_out_put(Gemm *x, const GemmOut *out);
 /* The same of several, whose operands are read before the first result is stored: a store would

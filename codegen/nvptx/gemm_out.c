@@ -75,8 +75,7 @@ static void put_results(Gemm *gemm, LLVMValueRef batch, LLVMValueRef m, LLVMValu
 static LLVMValueRef partial(Gemm *gemm, LLVMValueRef split, LLVMValueRef flat) {
   LLVMBuilderRef builder = gemm->e->builder;
   int64_t elements = gemm->g.batches * gemm->g.m * gemm->g.n;
-  LLVMValueRef at =
-      LLVMBuildNSWMul(builder, warp_wide(&gemm->w, split), emit_i64(gemm->e, elements), "");
+  LLVMValueRef at = warp_wide_times(&gemm->w, split, elements);
   at = LLVMBuildNSWAdd(builder, at, flat, "");
   LLVMValueRef base = emit_buffer(gemm->e, gemm->k->args.n + gemm->k->results.n);
   return LLVMBuildInBoundsGEP2(builder, gemm->w.f32, base, &at, 1, "");
@@ -84,8 +83,7 @@ static LLVMValueRef partial(Gemm *gemm, LLVMValueRef split, LLVMValueRef flat) {
 
 static LLVMValueRef flat_of(Gemm *gemm, LLVMValueRef batch, LLVMValueRef m, LLVMValueRef n) {
   LLVMBuilderRef builder = gemm->e->builder;
-  LLVMValueRef at =
-      LLVMBuildNSWMul(builder, warp_wide(&gemm->w, batch), emit_i64(gemm->e, gemm->g.m), "");
+  LLVMValueRef at = warp_wide_times(&gemm->w, batch, gemm->g.m);
   at = LLVMBuildNSWAdd(builder, at, warp_wide(&gemm->w, m), "");
   at = LLVMBuildNSWMul(builder, at, emit_i64(gemm->e, gemm->g.n), "");
   return LLVMBuildNSWAdd(builder, at, warp_wide(&gemm->w, n), "");
@@ -160,12 +158,10 @@ LLVMValueRef gemm_out_turn(Gemm *gemm, LLVMValueRef at, LLVMValueRef block) {
   return warp_xor(w, at, warp_times(w, warp_rem(w, block, 2), 16));
 }
 
-void gemm_out_read(Gemm *gemm, LLVMValueRef room, LLVMValueRef row, LLVMValueRef column,
-                   GemmOut *out) {
+static void read_sums(Gemm *gemm, LLVMValueRef row, LLVMValueRef column, GemmOut *out) {
   Warp *w = &gemm->w;
   LLVMBuilderRef builder = gemm->e->builder;
   LLVMValueRef at = warp_add(w, warp_times(w, row, gemm->g.out_pitch), warp_times(w, column, 4));
-  if (room) at = warp_add(w, at, room);
   out->at[0] = at;
   if (gemm->e->lanes <= 4) {
     out->sum = warp_load(w, numbers(gemm), at, (int)vector_align(gemm));
@@ -195,7 +191,7 @@ void gemm_results(Gemm *gemm, int pass) {
                column = warp_rem(w, i, gemm->g.tile[GEMM_N]);
   GemmOut out = {.m = warp_add(w, gemm->m0, gemm_out_row_of(gemm, row, pass)),
                  .n = warp_add(w, gemm->n0, column)};
-  gemm_out_read(gemm, NULL, row, column, &out);
+  read_sums(gemm, row, column, &out);
   gemm_out_put(gemm, &out);
   emit_loop_end(emit, &loop);
 }

@@ -15,6 +15,7 @@
    dropped. */
 #include "families.h"
 #include "scatter.h"
+#include "ir/support/num.h"
 
 /* ---- phase 0 ---- */
 
@@ -227,8 +228,7 @@ void scatter_store(GpuScattering *scattering, const LLVMValueRef *sum) {
 }
 
 int64_t scatter_blocks(const GpuScattering *scattering) {
-  int64_t block = scattering->vectors * WARP;
-  return (scattering->columns + block - 1) / block;
+  return ceil_div(scattering->columns, scattering->vectors * WARP);
 }
 
 void scatter_find_columns(GpuScattering *scattering, LLVMValueRef block) {

@@ -185,7 +185,7 @@ void scatter_sort(GpuScattering *scattering) {
 typedef struct ListPlace { /* of a warp in the list, as e->index */
   GpuScattering *scattering;
   ScatterOrder order;
-  LLVMValueRef at, key, rows; /* i64 key */
+  LLVMValueRef at, key; /* i64 key */
 } ListPlace;
 
 static LLVMValueRef pair_of(ListPlace *place, LLVMValueRef at) {
@@ -202,7 +202,7 @@ static LLVMValueRef both(Emit *e, LLVMValueRef a, LLVMValueRef b) {
   return LLVMBuildAnd(e->builder, a, b, "");
 }
 
-/* ListPlace `at` exists in the list, and has the warp's key. */
+/* Place `at` exists in the list, and has the warp's key. */
 static LLVMValueRef same_key(ListPlace *place, LLVMValueRef at, LLVMValueRef exists) {
   Emit *e = place->scattering->e;
   LLVMValueRef safe = LLVMBuildSelect(e->builder, exists, at, emit_index(e, 0), "");
