@@ -111,7 +111,7 @@ static void powers(FlashGpu *flash, FlashBackward *backward, const LLVMValueRef 
     warp_set(w, &backward->p, i, flash_exp2(flash, warp_get(w, &backward->p, i), lse[i]));
 }
 
-/* dS = P (dP - delta), and P of what dropout keeps. */
+/* dS = P (dP - delta), times the slopes of a cap. Dropout multiplies dP before and P after it. */
 static void differences(FlashGpu *flash, FlashBackward *backward, const FlashBlock *block,
                         const LLVMValueRef *delta) {
   Warp *w = &flash->w;

@@ -1,5 +1,5 @@
-/* Sums of columns of what a product's kernel makes of it: gradients of biases, without reading the
-   rows again.
+/* A product's kernel sums a value of its epilogue over all rows: the gradient of a bias, without
+   reading the rows again.
 
    The threads that evaluate results leave the values to be summed in shared memory, where the
    product's sums were. Then a thread adds up a column of the rows of a pass, and at last writes one

@@ -29,8 +29,7 @@ static ValueId source_of(const Fn *fn, ValueId value) {
   return op && op->code == OP_cast ? op->in[0] : value;
 }
 
-/* The sum that the kernel makes in addition to the product: of an operand, which is returned, or of
-   what is made of the product. */
+/* The kernel's sum: of an operand, which is returned, or of a value of the epilogue. */
 static ValueId find_sum(const Fn *fn, Product *product) {
   product->sum = product->columns = NO_VALUE;
   EACH_OP (fn, op) {

@@ -28,7 +28,7 @@ typedef struct Product {
   OpId dot;
   ValueId value;         /* the dot's result */
   ValueId sum;           /* b summed over k, a result of its own; NO_VALUE: none */
-  ValueId columns;       /* what is made of the product, summed over m; NO_VALUE: none */
+  ValueId columns;       /* a value of the epilogue, summed over m; NO_VALUE: none */
   uint32_t arg_a, arg_b; /* which arguments the sides are */
   Elem elem_a, elem_b;   /* in memory */
   Elem compute;          /* of the factors: what is in memory may be cast to it on the way in */

@@ -6,12 +6,8 @@
 #include "ir/support/num.h"
 #include "product.h"
 
-enum {
-  ROWS_MOST = 32,
-  VECTORS_MOST = 8,
-  BESIDE = 5
-}; /* registers for other values than sums:
-                                                          pointers, counters */
+enum { ROWS_MOST = 32, VECTORS_MOST = 8 };
+enum { BESIDE = 5 }; /* registers for pointers and counters */
 
 static int64_t registers_of(const Module *module) { return module->target.vector_registers; }
 

@@ -81,7 +81,7 @@ static bool *flags(const Fuse *fuse) {
   return ARENA_ARRAY(fuse->arena, bool, fuse->f->values.n + 1);
 }
 
-/* Sources of what the reduction reads, and of the rows that are computed with its result. */
+/* Sources of the reduction's operand, and of all values of its size that depend on the result. */
 static bool *read_with(const Fuse *fuse, OpId reduction) {
   const Fn *fn = fuse->f;
   bool *seen = flags(fuse), *source = flags(fuse), *derived = flags(fuse);

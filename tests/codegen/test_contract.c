@@ -342,7 +342,8 @@ static void add_turned(Harness *h, int i, const char *elem, int64_t width) {
               i % 3 ? 5 : 4);
 }
 
-/* Whole tiles and ragged ones, k or the other dim contiguous; the sum of what is rounded later. */
+/* Whole tiles and ragged ones, k or the other dim contiguous. The sum reads f32: the result in 16
+   bits is rounded afterwards. */
 static void add_columns(Harness *h, int i, const char *elem) {
   bool whole = i & 4, a_turned = i & 1, b_turned = i & 2;
   int64_t m = whole ? 256 : 200, n = whole ? 256 : 136 + 8 * i, k = whole ? 128 : 72 + 40 * (i % 3);
