@@ -21,8 +21,9 @@
      that does.
    - A value that a loop with the attribute `offload` keeps for other loops is downloaded at the
      end of its round and uploaded in the round that reads it, whose ops run on the device as
-     before: before the first op that reads it, or before the product whose result is combined with
-     it element by element, so that one kernel does both.
+     before.
+   - Both are uploaded before the first op that reads them, or before the product whose result is
+     combined with them element by element: fuse then makes one kernel of both.
 
    Everything else follows from types: fuse makes no kernel over two tiers, `memory` gives each its
    arenas and frames, budgets count them apart. On a processor both are one memory: no bit changes.
@@ -264,19 +265,19 @@ Tier offload_op_tier(const Fn *f, const Tier *tier, const Op *o) {
 
 /* ---- uploads for a product's way out ---- */
 
-/* Uploads the kept values from which v is made element by element. */
+/* Uploads the kept values and parameters from which v is made element by element. */
 static void upload_kept(TierRewrite *tiers, ValueId v, bool *seen) {
   const Op *o = value_def(tiers->from, v);
   if (seen[v]) return;
   seen[v] = true;
-  bool kept = !o && tiers->lazy[v] && tiers->tier[v] == TIER_device;
-  if (kept && value_type(tiers->from, v)->rank) value_in(tiers, v, TIER_device);
+  bool known = tiers->lazy[v] && tiers->copy[TIER_host][v] != NO_VALUE;
+  if (known && value_type(tiers->from, v)->rank) value_in(tiers, v, TIER_device);
   bool point = o && op_flags(o->code) & POINT;
   for (uint32_t i = 0; point && i < o->nin; i++) upload_kept(tiers, o->in[i], seen);
 }
 
-/* A product whose result is combined element by element with kept values waits for them: fuse then
-   makes the kernels that the plan without `offload` has, with sums in the same order. */
+/* A product whose result is combined element by element with values of the host waits for them:
+   fuse then makes the kernels that the plan without `offload` has, with sums in the same order. */
 static void upload_for(TierRewrite *tiers, OpId product) {
   const Fn *f = tiers->from;
   bool *own = ARENA_ARRAY(tiers->m->arena, bool, f->values.n + 1),
@@ -293,8 +294,8 @@ static void upload_for(TierRewrite *tiers, OpId product) {
 }
 
 static bool uploads_any(const TierRewrite *tiers) {
-  for (uint32_t i = 0; i < tiers->from->args.n; i++)
-    if (tiers->lazy[tiers->from->args.at[i]]) return true;
+  for (ValueId v = 0; v < tiers->from->values.n; v++)
+    if (tiers->lazy[v]) return true;
   return false;
 }
 
