@@ -122,18 +122,28 @@ const char *cache_folder(Arena *arena, const char **why) {
   return NULL;
 }
 
+enum { FOLDERS = 256, MIB_OF_FOLDER = 1024 / FOLDERS };
+
+static const char *cache_part(Arena *arena, const char *folder, CacheKey key) {
+  return arena_printf(arena, "%s/%s", folder, hash_words(arena, key, 2));
+}
+
 static const char *cache_path(Arena *arena, const char *folder, CacheKey key) {
-  return arena_printf(arena, "%s/%s.o", folder, hash_words(arena, key, 2 * SHA256_BYTES));
+  const char *digits = hash_words(arena, key, 2 * SHA256_BYTES);
+  return arena_printf(arena, "%s/%s.o", cache_part(arena, folder, key), digits + 2);
 }
 
 CacheBytes cache_get(Arena *arena, const char *folder, CacheKey key) {
-  CacheBytes none = {0}, bytes = read_file(arena, cache_path(arena, folder, key), true);
+  const char *path = cache_path(arena, folder, key);
+  CacheBytes none = {0}, bytes = read_file(arena, path, true);
   uint8_t sum[SHA256_BYTES];
   if (!bytes.at || bytes.n <= sizeof sum) return none;
   const char *stored = bytes.at;
   bytes.at += sizeof sum, bytes.n -= sizeof sum;
   sha256_end(hash_bytes(key, bytes.at, bytes.n), sum);
-  return !memcmp(sum, stored, sizeof sum) ? bytes : none;
+  if (memcmp(sum, stored, sizeof sum)) return none;
+  utimensat(AT_FDCWD, path, NULL, 0); /* used now */
+  return bytes;
 }
 
 void cache_put(Arena *arena, const char *folder, CacheKey key, CacheBytes bytes) {
@@ -141,5 +151,8 @@ void cache_put(Arena *arena, const char *folder, CacheKey key, CacheBytes bytes)
   CacheBytes all = {arena_alloc(arena, bytes.n + SHA256_BYTES), bytes.n + SHA256_BYTES};
   sha256_end(hash_bytes(key, bytes.at, bytes.n), (uint8_t *)all.at);
   memcpy(all.at + SHA256_BYTES, bytes.at, bytes.n);
+  const char *part = cache_part(arena, folder, key);
+  mkdir(part, 0700);
   output_write(arena, cache_path(arena, folder, key), all.at, all.n, 0600);
+  cache_trim(arena, part, (int64_t)MIB_OF_FOLDER << 20);
 }

@@ -1,7 +1,9 @@
 /* The kernel cache: object files under a key. A file is its checksum, then the object; it is
    written under another name and renamed, so that a reader sees all of it or nothing. A file that
    cannot be read or written counts as absent: the cache never fails. Its objects become part of
-   executables, so a folder or a file that other users own or can write is not used. */
+   executables, so a folder or a file that other users own or can write is not used.
+   Objects are in 256 folders by the first byte of their key. A folder that exceeds its part of
+   1 GiB loses the objects that were not used for the longest time (cache_trim.c). */
 #ifndef SHARDC_CACHE_H
 #define SHARDC_CACHE_H
 #include "ir/support/sha256.h"
@@ -30,4 +32,7 @@ CacheKey hash_program(CacheKey h, Arena *arena);
 const char *cache_folder(Arena *arena, const char **why);
 CacheBytes cache_get(Arena *arena, const char *folder, CacheKey key);
 void cache_put(Arena *arena, const char *folder, CacheKey key, CacheBytes bytes);
+/* If the files of the folder have more than `most` bytes: removes those that were not used for the
+   longest time, until three quarters of `most` remain. */
+void cache_trim(Arena *arena, const char *folder, int64_t most);
 #endif

@@ -1,12 +1,14 @@
 /* Building of kernels: same bytes every time, the cache, kernels whose compiler dies, texts. */
 #include "codegen/cache.h"
 #include "harness.h"
+#include "ir/support/output.h"
 #include "passes/tune/tune.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
 #include <dirent.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -47,7 +49,12 @@ static Place place_of(const char *text, size_t n) {
 static int files_in(const char *folder) {
   DIR *d = opendir(folder);
   int n = 0;
-  for (struct dirent *e; (e = readdir(d));) n += e->d_name[0] != '.';
+  for (struct dirent *e; (e = readdir(d));) {
+    char inner[600];
+    if (e->d_name[0] == '.') continue;
+    snprintf(inner, sizeof inner, "%s/%s", folder, e->d_name);
+    n += e->d_type == DT_DIR ? files_in(inner) : 1;
+  }
   closedir(d);
   return n;
 }
@@ -91,7 +98,7 @@ static void test_cache(void **state) {
   assert_int_equal(files_in(p.cache), 2);
   assert_true(kernels_build(p.m, p.objects, 2));
   same(first, object(&p, "k_a_b"));
-  char *damage = arena_printf(p.ctx->arena, "for f in %s/*; do printf x >> $f; done", p.cache);
+  char *damage = arena_printf(p.ctx->arena, "for f in %s/*/*; do printf x >> $f; done", p.cache);
   assert_int_equal(system(damage), 0);
   assert_true(kernels_build(p.m, p.objects, 2));
   same(first, object(&p, "k_a_b"));
@@ -121,7 +128,7 @@ static void test_cache_of_others(void **state) {
   assert_true(kernels_build(p.m, p.objects, 2));
   assert_int_equal(files_in(p.cache), 2);
   chmod(p.cache, 0770);
-  const char *why, *damage = arena_printf(p.ctx->arena, "rm -f %s/*", p.cache);
+  const char *why, *damage = arena_printf(p.ctx->arena, "rm -rf %s/*", p.cache);
   assert_null(cache_folder(p.ctx->arena, &why));
   assert_non_null(strstr(why, "others can write"));
   assert_int_equal(system(damage), 0);
@@ -132,9 +139,45 @@ static void test_cache_of_others(void **state) {
   CacheKey key = hash_text(hash_begin(), "key");
   cache_put(p.ctx->arena, p.cache, key, (CacheBytes){"bytes", 5});
   assert_non_null(cache_get(p.ctx->arena, p.cache, key).at);
-  damage = arena_printf(p.ctx->arena, "chmod 0666 %s/*", p.cache);
+  damage = arena_printf(p.ctx->arena, "chmod 0666 %s/*/*", p.cache);
   assert_int_equal(system(damage), 0);
   assert_null(cache_get(p.ctx->arena, p.cache, key).at);
+  place_free(&p);
+}
+
+/* Ten files of 100 bytes, from the one that was used last. */
+static void test_trim(void **state) {
+  (void)state;
+  Place p = place_of(good, sizeof good - 1);
+  char bytes[100] = {0};
+  for (int i = 0; i < 10; i++) {
+    const char *path = arena_printf(p.ctx->arena, "%s/%d.o", p.cache, i);
+    struct timespec used[2] = {{.tv_sec = 1000 - i}, {.tv_sec = 1000 - i}};
+    assert_true(output_write(p.ctx->arena, path, bytes, sizeof bytes, 0600));
+    assert_int_equal(utimensat(AT_FDCWD, path, used, 0), 0);
+  }
+  cache_trim(p.ctx->arena, p.cache, 1000);
+  assert_int_equal(files_in(p.cache), 10);
+  cache_trim(p.ctx->arena, p.cache, 999);
+  assert_int_equal(files_in(p.cache), 7);
+  for (int i = 0; i < 10; i++)
+    assert_int_equal(access(arena_printf(p.ctx->arena, "%s/%d.o", p.cache, i), F_OK),
+                     i < 7 ? 0 : -1);
+  cache_trim(p.ctx->arena, "/nonexistent", 1);
+  place_free(&p);
+}
+
+/* A hit makes an object the one that was used last. */
+static void test_used(void **state) {
+  (void)state;
+  Place p = place_of(good, sizeof good - 1);
+  CacheKey key = hash_text(hash_begin(), "key");
+  cache_put(p.ctx->arena, p.cache, key, (CacheBytes){"bytes", 5});
+  char *age = arena_printf(p.ctx->arena, "touch -d 2001-01-01 %s/*/*", p.cache);
+  assert_int_equal(system(age), 0);
+  assert_non_null(cache_get(p.ctx->arena, p.cache, key).at);
+  char *old = arena_printf(p.ctx->arena, "! find %s -type f -mtime +1 | grep -q .", p.cache);
+  assert_int_equal(system(old), 0);
   place_free(&p);
 }
 
@@ -295,6 +338,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_same_bytes),  cmocka_unit_test(test_cache),
       cmocka_unit_test(test_quick),       cmocka_unit_test(test_cache_of_others),
+      cmocka_unit_test(test_trim),        cmocka_unit_test(test_used),
       cmocka_unit_test(test_death),       cmocka_unit_test(test_unwritable),
       cmocka_unit_test(test_text),        cmocka_unit_test(test_targets),
       cmocka_unit_test(test_second_try),  cmocka_unit_test(test_tensor_cores),
