@@ -8,6 +8,7 @@
    number SHARDC_FAIL_AT of the process fails. */
 #include "ctx.h"
 #include "heap.h"
+#include "room.h"
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -104,6 +105,11 @@ void *vec_grown(Arena *arena, void *at, uint32_t n, uint32_t *cap, size_t bytes)
   if (n) memcpy(grown, at, bytes * n);
   if (STRESS && n) memset(at, STALE, bytes * n);
   return grown;
+}
+
+void *vec_room(Arena *arena, uint32_t n, uint32_t *cap, size_t bytes) {
+  *cap = STRESS ? 0 : n;
+  return *cap ? arena_alloc(arena, bytes * n) : NULL;
 }
 
 void *arena_alloc(Arena *arena, size_t bytes) {

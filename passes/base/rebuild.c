@@ -5,6 +5,7 @@
    the program alone. */
 #include "rebuild.h"
 #include "ir/phases.h"
+#include "ir/support/room.h"
 #include <string.h>
 
 ValueId *value_map(Module *m, const Fn *from) {
@@ -13,8 +14,13 @@ ValueId *value_map(Module *m, const Fn *from) {
   return map;
 }
 
+/* Most functions stay as long, or become a little longer. */
+static uint32_t room_for(uint32_t n) { return n + n / 8 + 4; }
+
 Rebuild rebuild_begin(Module *m, const Fn *from) {
   Rebuild r = {.m = m, .from = from, .to = fn_like(m, from)};
+  vec_reserve(m->arena, r.to->values, room_for(from->values.n));
+  vec_reserve(m->arena, r.to->ops, room_for(from->ops.n));
   r.map = value_map(m, from);
   for (uint32_t i = 0; i < from->args.n; i++)
     r.map[from->args.at[i]] = fn_arg(m, r.to, *value_type(from, from->args.at[i]));

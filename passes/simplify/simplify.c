@@ -189,19 +189,29 @@ static bool simplify_fn(Module *m, Fn *f, bool after_grad) {
 /* ---- the module ---- */
 static const char *body_text(Module *m, const Fn *f) { return strchr(ir_print_fn(m, f), '('); }
 
+/* Bodies of other ops have other texts: most are told apart without them. */
+static bool same_codes(const Fn *a, const Fn *b) {
+  if (a->ops.n != b->ops.n || a->values.n != b->values.n || a->args.n != b->args.n ||
+      a->results.n != b->results.n)
+    return false;
+  for (uint32_t i = 0; i < a->ops.n; i++)
+    if (a->ops.at[i].code != b->ops.at[i].code) return false;
+  return true;
+}
+
 /* Bodies that differ only in name are merged into the first of them. Callees come first, so theirs
    are merged already. */
 static bool merge_bodies(Module *m) {
-  const char **text = ARENA_ARRAY(m->arena, const char *, m->fns.n + 1);
-  bool changed = false;
+  bool *merged = ARENA_ARRAY(m->arena, bool, m->fns.n + 1), changed = false;
   for (uint32_t i = 0; i < m->fns.n; i++) {
     Fn *f = m->fns.at[i];
-    text[i] = f->kind == FN_BODY ? body_text(m, f) : NULL;
-    for (uint32_t j = 0; j < i && text[i]; j++) {
-      if (!text[j] || strcmp(text[i], text[j])) continue;
+    for (uint32_t j = 0; j < i && f->kind == FN_BODY && !merged[i]; j++) {
       Fn *with = m->fns.at[j];
+      if (with->kind != FN_BODY || merged[j] || !same_codes(f, with) ||
+          strcmp(body_text(m, f), body_text(m, with)) != 0)
+        continue;
       module_replace(m, f, with);
-      text[i] = NULL, changed = true;
+      merged[i] = changed = true;
     }
   }
   return changed;

@@ -258,17 +258,15 @@ static void replace_loop(LoopPlan *plan, Rebuild *rebuild) {
   for (uint32_t i = 0; i < plan->o->nout; i++) map_result(plan, rebuild, i);
 }
 
-static bool simplify_loop(Rebuild *rebuild, const Op *o, const uint32_t *uses) {
-  Arena *arena = rebuild->m->arena;
-  LoopPlan plan = {
-      .m = rebuild->m, .f = rebuild->from, .o = o, .body = o->callee, .s = loop_shape(o)};
+static LoopPlan plan_loop(Module *m, const Fn *f, const Op *o, const uint32_t *uses) {
+  Arena *arena = m->arena;
+  LoopPlan plan = {.m = m, .f = f, .o = o, .body = o->callee, .s = loop_shape(o)};
   plan.operand = ARENA_ARRAY(arena, OperandFate, o->nin + 1),
   plan.which = ARENA_ARRAY(arena, uint32_t, o->nin + 1);
   plan.result = ARENA_ARRAY(arena, ResultFate, o->nout + 1),
   plan.of = ARENA_ARRAY(arena, uint32_t, o->nout + 1);
   make_plan(&plan, uses);
-  if (plan.changed) replace_loop(&plan, rebuild);
-  return plan.changed;
+  return plan;
 }
 
 static uint32_t *count_uses(Module *m, const Fn *f) {
@@ -281,11 +279,21 @@ static uint32_t *count_uses(Module *m, const Fn *f) {
 
 Fn *simplify_loops(Module *m, const Fn *f) {
   const uint32_t *uses = count_uses(m, f);
-  Rebuild rebuild = rebuild_begin(m, f);
+  VEC(LoopPlan) plans = {0};
   bool changed = false;
   EACH_OP (f, o)
-    if (o->code == OP_loop && simplify_loop(&rebuild, o, uses)) changed = true;
+    if (o->code == OP_loop) {
+      vec_push(m->arena, plans, plan_loop(m, f, o, uses));
+      changed |= vec_last(plans).changed;
+    }
+  if (!changed) return NULL;
+  Rebuild rebuild = rebuild_begin(m, f);
+  LoopPlan *next = plans.at;
+  EACH_OP (f, o) {
+    LoopPlan *plan = o->code == OP_loop ? next++ : NULL;
+    if (plan && plan->changed) replace_loop(plan, &rebuild);
     else rebuild_op(&rebuild, o);
+  }
   rebuild_results(&rebuild);
-  return changed ? rebuild.to : NULL;
+  return rebuild.to;
 }
