@@ -6,6 +6,7 @@
 enum { SLICE_MOST = 128 }; /* of the width, in the results of a CTA: sums of half of it per lane */
 enum { REGISTERS = 176 };  /* for sums */
 enum { OF_GRADIENTS = 160 };    /* of dk and dv: with 176 the assembler spills */
+enum { OF_CAPPED = 176 };       /* .. and of the slopes of a cap, which are not needed as long */
 enum { OF_ADDRESSES = 16 };     /* of elements, that have no pieces of 16 bytes */
 enum { GROUP_REGISTERS = 200 }; /* of a warpgroup's thread, for these: of 232 */
 enum { BLOCK_MOST = 256 };      /* rows, columns of a block of scores: multiples of 16 */
@@ -52,6 +53,7 @@ bool gpu_flash_by_element(const Flash *f, const FlashGpuPlan *p) {
 int64_t gpu_flash_registers(const Flash *f, const FlashGpuPlan *p) {
   int64_t columns = p->tile[FLASH_GPU_COLUMNS] / 2;
   if (!f->grad) return p->slice / 2 + columns;
+  if (f->cap != 0) columns += columns / 2;
   return p->slice + 2 * columns + (gpu_flash_by_element(f, p) ? OF_ADDRESSES : 0);
 }
 
@@ -91,5 +93,6 @@ bool gpu_flash_fits(const Module *m, const Fn *k, const int64_t *cut, int64_t li
   for (int i = 0; i < plan.phases; i++)
     if (plan.shared[i] > limit) return false;
   if (plan.wgmma) return groups_fit(m, k, &flash, &plan);
-  return gpu_flash_registers(&flash, &plan) <= (flash.grad ? OF_GRADIENTS : REGISTERS);
+  int64_t most = !flash.grad ? REGISTERS : flash.cap != 0 ? OF_CAPPED : OF_GRADIENTS;
+  return gpu_flash_registers(&flash, &plan) <= most;
 }
