@@ -45,6 +45,10 @@ LLVMValueRef flash_base(FlashGpu *flash_gpu, ValueId v, Str row); /* first eleme
 
 /* Result v, from row fragments of the slice times factor (per half of the rows, NULL: 1). */
 void flash_put(FlashGpu *flash_gpu, ValueId v, const Registers *sums, const LLVMValueRef factor[2]);
+/* Sums of the columns of that gradient, if the kernel makes them: a line of each warp's rows; the
+   phase that adds up the lines (flash_columns.c). */
+void flash_columns_put(FlashGpu *flash_gpu, ValueId v, const Registers *sums, LLVMValueRef factor);
+void flash_columns_join(FlashGpu *flash_gpu, int phase);
 LLVMValueRef flash_workspace(FlashGpu *flash_gpu, LLVMValueRef index); /* as f32 in the workspace */
 
 /* ---- lists of tiles (flash_list.c) ---- */

@@ -4,13 +4,15 @@
    First phase: per query the log-sum-exp in units of log 2 and delta, the sum of y dy, into the
    workspace (a query that does not exist, or has no key, gets 1e30: its P is 0). Second phase, rows
    are keys:  P^T = 2^(K Q^T - lse);  dV += P^T dY;  dS^T = P^T (V dY^T - delta);  dK += dS^T Q.
-   Third phase, rows are queries:  dQ += dS K.
+   Third phase, rows are queries:  dQ += dS K. If there are sums of columns, a fourth one adds up
+   what warps left of them (flash_columns.c).
 
    By warpgroups (flash_group.c) the last products of a block run while scores of the next one are
    issued; V dY^T follows when they are complete, so that a thread's registers hold either what was
    packed for them or the new product. */
 #include "families.h"
 #include "flash_group.h"
+#include "simt.h"
 #include <math.h>
 
 static const double LOG2_E = 1.4426950408889634, FAR = 1e30;
@@ -173,10 +175,22 @@ static void begin_sums(FlashGpu *flash, FlashBackward *backward) {
   warp_fill(&flash->w, &backward->second, emit_f32(flash->e, 0));
 }
 
+/* A number that is read at this point: what is computed with it does not wait in registers while
+   the loops run. */
+static LLVMValueRef read_now(FlashGpu *flash, LLVMValueRef number) {
+  return simt_asm(flash->e, "mov.b32 $0, $1;", "=r,r", flash->w.i32, 1, &number, false);
+}
+
 static void put(FlashGpu *flash, FlashBackward *backward) {
+  Warp now = flash->w;
+  flash->w.lane = read_now(flash, now.lane), flash->w.warp = read_now(flash, now.warp);
   LLVMValueRef scale = emit_f32(flash->e, flash->f.scale), scales[] = {scale, scale};
-  flash_put(flash, flash->rows_are_keys ? flash->f.dk : flash->f.dq, &backward->first, scales);
+  ValueId first = flash->rows_are_keys ? flash->f.dk : flash->f.dq;
+  flash_put(flash, first, &backward->first, scales);
   if (flash->rows_are_keys) flash_put(flash, flash->f.dv, &backward->second, NULL);
+  flash_columns_put(flash, first, &backward->first, scale);
+  if (flash->rows_are_keys) flash_columns_put(flash, flash->f.dv, &backward->second, NULL);
+  flash->w = now;
 }
 
 static void gradients(FlashGpu *flash) {
@@ -312,6 +326,10 @@ static void group_rows(FlashRing *ring, FlashWalk *walk, void *with) {
 void gpu_attention_grad_emit(Emit *emit) {
   FlashGpu flash = flash_new(emit);
   for (int i = 0; i < flash.g.phases; i++) {
+    if (flash.g.phase[i] == FLASH_JOIN) {
+      flash_columns_join(&flash, i);
+      continue;
+    }
     flash_begin(&flash, i);
     if (flash.phase == FLASH_ROWSUMS) sums(&flash);
     else if (flash.g.wgmma) flash_groups(&flash, group_begin, group_rows);

@@ -3,6 +3,7 @@
 
 static CpuPlan plan(const CpuCut *c) {
   Flash flash = flash_of(c->k);
+  if (flash.columns.value != NO_VALUE) return (CpuPlan){.none = true};
   if (!flash_fits(c->m, &flash, c->tile)) return (CpuPlan){.none = true};
   FlashPlan p = flash_plan(&flash, c->lanes, c->tile);
   return (CpuPlan){.phases = p.phases, .chunks = {p.chunks[0], p.chunks[1]}, .scratch = p.scratch};
@@ -31,9 +32,9 @@ static void plan_attention(GpuCut *cut) {
 
 #define SHAPE                                                                                      \
   {                                                                                                \
-    .beside = 1u << FAMILY_ATTENTION, .heart = FAMILY_ATTENTION, .least = 1, .most = 1,            \
-    .tile = FLASH_COUNT, .needed = FLASH_KEY_PARTS, .plan = plan,                                  \
-    .gpu_variants = " fma mma wgmma ", .gpu_plan = plan_attention,                                 \
+    .beside = 1u << FAMILY_ATTENTION | 1u << FAMILY_REDUCE, .heart = FAMILY_ATTENTION, .least = 1, \
+    .most = 1, .heart_fault = flash_columns_fault, .tile = FLASH_COUNT, .needed = FLASH_KEY_PARTS, \
+    .plan = plan, .gpu_variants = " fma mma wgmma ", .gpu_plan = plan_attention,                   \
   }
 
 const FamilyShape attention_family = SHAPE, attention_grad_family = SHAPE;

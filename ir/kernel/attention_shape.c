@@ -39,6 +39,7 @@ Flash flash_of(const Fn *kernel) {
   flash.scale = attr_float(&o->attrs, ATTR_scale, 1),
   flash.cap = attr_float(&o->attrs, ATTR_cap, 0),
   flash.larger = 1 / (1 - attr_float(&o->attrs, ATTR_drop, 0));
+  flash.columns = flash_columns_of(kernel);
   for (int i = 0; i < q->rank; i++) {
     Axis axis = q->axis[i];
     if (axis.dim == flash.query || axis.dim == flash.dim) continue;

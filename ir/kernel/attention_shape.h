@@ -7,13 +7,7 @@
    number counts shared dims outside, group inside. */
 #ifndef SHARDC_ATTENTION_SHAPE_H
 #define SHARDC_ATTENTION_SHAPE_H
-#include "ir/ir.h"
-
-typedef struct FlashDims {
-  int n;
-  Axis axis[MAX_RANK];
-  int64_t count;
-} FlashDims;
+#include "gradient_columns.h"
 
 /* Position in `dim` of a flat index over d; -1: d does not have it. */
 int64_t flash_index(const FlashDims *d, int64_t flat, Str dim);
@@ -28,6 +22,7 @@ typedef struct Flash {
   int64_t queries, keys, width; /* sizes of Q, K, D */
   double scale, cap, larger;    /* cap 0: none; 1 / (1 - drop) */
   FlashDims shared, group;
+  FlashColumns columns; /* of attention_grad, on GPUs */
 } Flash;
 
 Flash flash_of(const Fn *kernel);

@@ -18,12 +18,15 @@ static GemmSide side_of(const FlashGpuPlan *plan, int64_t rows, bool async) {
   return side;
 }
 
+bool flash_gpu_scores(FlashPhase p) { return p != FLASH_ROWSUMS && p != FLASH_JOIN; }
+
 int flash_gpu_tiles(FlashPhase p, bool columns) {
-  if (p == FLASH_ROWSUMS) return 0;
+  if (!flash_gpu_scores(p)) return 0;
   return columns || p != FLASH_FORWARD ? 2 : 1;
 }
 
 static int64_t shared_of(const FlashGpuPlan *plan, FlashPhase phase) {
+  if (phase == FLASH_JOIN) return LINES_SHARED;
   if (phase == FLASH_ROWSUMS) return 0;
   if (plan->wgmma)
     return flash_gpu_tiles(phase, false) * plan->row.bytes +
@@ -35,6 +38,7 @@ static int64_t shared_of(const FlashGpuPlan *plan, FlashPhase phase) {
 static int64_t tiles_of(const FlashGpuPlan *plan, const Flash *flash, FlashPhase phase) {
   int64_t rows = plan->tile[FLASH_GPU_ROWS], slices = plan->tile[FLASH_GPU_SLICES];
   if (phase == FLASH_ROWSUMS) return ceil_div(plan->heads * plan->queries, SUM_ROWS);
+  if (phase == FLASH_JOIN) return plan->lines.sums * lines_blocks(&plan->lines);
   if (phase == FLASH_DKV) return flash->shared.count * ceil_div(flash->keys, rows) * slices;
   return plan->heads * ceil_div(flash->queries, rows) * slices;
 }
@@ -43,12 +47,27 @@ const char *flash_gpu_variant(const FlashGpuPlan *plan) {
   return plan->wgmma ? "wgmma" : plan->mma ? "mma" : "fma";
 }
 
+static int64_t threads_of(const FlashGpuPlan *plan, FlashPhase phase) {
+  if (phase == FLASH_JOIN) return LINES_THREADS;
+  if (phase == FLASH_ROWSUMS) return 32 * SUM_ROWS;
+  return 2 * plan->tile[FLASH_GPU_ROWS] + (plan->wgmma ? WGMMA_THREADS : 0);
+}
+
+static void plan_lines(FlashGpuPlan *plan, const FlashColumns *columns) {
+  int64_t rows = plan->tile[FLASH_GPU_ROWS], warps = ceil_div(columns->rows, rows) * (rows / 16);
+  plan->lines = (SumLines){columns->kept.count, columns->sums, columns->summed.count * warps,
+                           round_up(plan->workspace, CACHE_LINE)};
+  plan->workspace = plan->lines.at + lines_workspace(&plan->lines);
+}
+
 FlashGpuPlan flash_gpu_plan(const Flash *flash, Elem elem, const int64_t tile[FLASH_GPU_COUNT]) {
   static const FlashPhase forward[] = {FLASH_FORWARD},
-                          backward[] = {FLASH_ROWSUMS, FLASH_DKV, FLASH_DQ};
+                          backward[] = {FLASH_ROWSUMS, FLASH_DKV, FLASH_DQ, FLASH_JOIN};
   FlashGpuPlan plan = {.wgmma = tile[FLASH_GPU_STAGES] > 1,
                        .mma = elem_is_half(elem),
-                       .phases = flash->grad ? 3 : 1,
+                       .phases = !flash->grad                       ? 1
+                                 : flash->columns.value == NO_VALUE ? 3
+                                                                    : 4,
                        .heads = flash->shared.count * flash->group.count};
   memcpy(plan.tile, tile, sizeof plan.tile);
   plan.width = round_up(flash->width, 16 * tile[FLASH_GPU_SLICES]);
@@ -57,13 +76,13 @@ FlashGpuPlan flash_gpu_plan(const Flash *flash, Elem elem, const int64_t tile[FL
   plan.row = side_of(&plan, tile[FLASH_GPU_ROWS], false);
   plan.column = side_of(&plan, tile[FLASH_GPU_COLUMNS], false);
   plan.scores = plan.mma ? 0 : tile[FLASH_GPU_ROWS] * (tile[FLASH_GPU_COLUMNS] + 4) * 4;
+  if (flash->grad) plan.workspace = 2 * plan.heads * plan.queries * 4;
+  if (flash->columns.value != NO_VALUE) plan_lines(&plan, &flash->columns);
   for (int i = 0; i < plan.phases; i++) {
     plan.phase[i] = flash->grad ? backward[i] : forward[i];
     plan.chunks[i] = plan.tiles[i] = tiles_of(&plan, flash, plan.phase[i]);
-    plan.threads[i] = 32 * (plan.phase[i] == FLASH_ROWSUMS ? SUM_ROWS : tile[FLASH_GPU_ROWS] / 16);
-    if (plan.wgmma && plan.phase[i] != FLASH_ROWSUMS) plan.threads[i] += WGMMA_THREADS;
+    plan.threads[i] = threads_of(&plan, plan.phase[i]);
     plan.shared[i] = shared_of(&plan, plan.phase[i]);
   }
-  if (flash->grad) plan.workspace = 2 * plan.heads * plan.queries * 4;
   return plan;
 }

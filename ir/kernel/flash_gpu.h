@@ -29,7 +29,14 @@ enum { FLASH_COPY_Q = 1, FLASH_COPY_K = 2, FLASH_COPY_V = 4, FLASH_COPY_DY = 8 }
    four of a stage. */
 enum { FLASH_STAGES_FORWARD = 2, FLASH_STAGES_GRAD = 3, FLASH_STAGES_MOST = 3 };
 
-typedef enum FlashPhase { FLASH_FORWARD, FLASH_ROWSUMS, FLASH_DKV, FLASH_DQ } FlashPhase;
+typedef enum FlashPhase {
+  FLASH_FORWARD,
+  FLASH_ROWSUMS,
+  FLASH_DKV,
+  FLASH_DQ,
+  FLASH_JOIN /* of sums of columns */
+} FlashPhase;
+enum { FLASH_PHASES = 4 }; /* of a kernel, at most */
 
 typedef struct FlashGpuPlan {
   int64_t tile[FLASH_GPU_COUNT];
@@ -43,14 +50,16 @@ typedef struct FlashGpuPlan {
   int64_t scores;       /* bytes of the probabilities of all warps in shared memory; 0: they stay in
                      registers */
   int phases;
-  FlashPhase phase[3];
-  int64_t tiles[3]; /* of rows, which CTAs of warpgroups take in turn; else one each */
-  int64_t chunks[3], threads[3], shared[3];
-  int64_t workspace; /* log-sum-exp and row sums of y dy, of each query */
+  FlashPhase phase[FLASH_PHASES];
+  int64_t tiles[FLASH_PHASES]; /* of rows, which CTAs of warpgroups take in turn; else one each */
+  int64_t chunks[FLASH_PHASES], threads[FLASH_PHASES], shared[FLASH_PHASES];
+  int64_t workspace; /* log-sum-exp and row sums of y dy, of each query; lines */
+  SumLines lines;    /* sums of columns: one of the 16 rows of each warp */
 } FlashGpuPlan;
 
 FlashGpuPlan flash_gpu_plan(const Flash *flash, Elem elem, const int64_t tile[FLASH_GPU_COUNT]);
 const char *flash_gpu_variant(const FlashGpuPlan *plan); /* what attribute variant says */
+bool flash_gpu_scores(FlashPhase p);                     /* it walks over scores */
 /* How many tiles of rows and of columns a phase holds (of columns: two stages of each). */
 int flash_gpu_tiles(FlashPhase p, bool columns);
 #endif

@@ -244,7 +244,7 @@ static bool make_lists(Listing *listing) {
 FlashLists flash_lists(Arena *arena, const Module *m, const Fn *k, const Flash *flash,
                        const FlashGpuPlan *plan, FlashPhase phase) {
   FlashLists lists = {0};
-  if (flash->mask == NO_VALUE || phase == FLASH_ROWSUMS) return lists;
+  if (flash->mask == NO_VALUE || !flash_gpu_scores(phase)) return lists;
   Listing listing = {
       .a = arena, .work = arena_new(), .k = k, .f = flash, .x = &lists, .keys = phase == FLASH_DKV};
   listing.lists = lists_of(m, &k->ops.at[flash->op]), listing.most = m->target.listed;

@@ -9,7 +9,7 @@
 #include "gpu_lanes.h"
 #include "gpu_tile.h"
 
-enum { GPU_PHASES = 3 };
+enum { GPU_PHASES = FLASH_PHASES };
 
 typedef struct GpuPlan {
   const char *fault; /* why there is no such kernel; NULL: there is, and the rest is told */

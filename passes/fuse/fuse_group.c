@@ -8,6 +8,7 @@
    first consumer, so that later users read the result instead of the operands. */
 #include "ir/bytes.h"
 #include "fuse.h"
+#include "ir/kernel/gradient_columns.h"
 #include "ir/kernel/product.h"
 
 enum { SMALL_SCALAR_TREE = 4, LARGE_FRACTION = 8, CHEAP_OPS = 32, CHEAP_SLOW_OPS = 4 };
@@ -495,6 +496,26 @@ static uint32_t summing_product(Fuse *fuse, const Op *op) {
   return fits && !tree_moves_own(fuse, op->in[0], g) ? g : UINT32_MAX;
 }
 
+/* The group of attention whose gradients a sum adds up, if its kernel can: as of a product. Nothing
+   between gradients and sum is a view of a buffer. */
+static uint32_t summing_attention(Fuse *fuse, const Op *op) {
+  uint32_t after = fuse_after(fuse, op->in[0]), g = after - 1;
+  FlashColumns columns;
+  if (!after || !fuse->m->target.sums || !module_on_gpu(fuse->m)) return UINT32_MAX;
+  const FuseGroup *group = &fuse->groups.at[g];
+  if (group->kind != GROUP_attention_grad || fuse->sum_of[group->anchor] != NO_OP)
+    return UINT32_MAX;
+  Elem elem = type(fuse, op->in[0])->elem;
+  bool fits = (elem == ELEM_f32 || elem_is_half(elem)) && group->space.tier == TIER_device &&
+              flash_sums_columns(fuse->f, op, &columns);
+  Tree tree = tree_of(fuse, op->in[0]);
+  for (uint32_t i = 0; i < tree.leaves.n; i++) {
+    const FuseValue *leaf = value(fuse, tree.leaves.at[i]);
+    fits &= leaf->where == MATERIALISED && leaf->group == g;
+  }
+  return fits ? g : UINT32_MAX;
+}
+
 static void visit_reduce(Fuse *fuse, OpId id) {
   const Op *op = &fuse->f->ops.at[id];
   OpId with = fuse->with[id];
@@ -504,10 +525,11 @@ static void visit_reduce(Fuse *fuse, OpId id) {
     add_columns(fuse, id, value(fuse, fuse->f->ops.at[with].out)->group);
     return;
   }
-  uint32_t product = summing_product(fuse, op);
-  if (product != UINT32_MAX) {
-    fuse->sum_of[fuse->groups.at[product].anchor] = id;
-    materialise_beside(fuse, op, product);
+  uint32_t maker = summing_product(fuse, op);
+  if (maker == UINT32_MAX) maker = summing_attention(fuse, op);
+  if (maker != UINT32_MAX) {
+    fuse->sum_of[fuse->groups.at[maker].anchor] = id;
+    materialise_beside(fuse, op, maker);
     return;
   }
   uint32_t g = reduce_group(fuse, id);

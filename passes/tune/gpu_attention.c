@@ -52,7 +52,7 @@ static int64_t warps_of(const Module *m, const Fn *k, const Flash *flash, const 
   FlashGpuPlan plan = gpu_flash_plan(m, k, flash, cut->at);
   int64_t registers = gpu_flash_registers(flash, &plan) + BESIDE, least = 0;
   for (int i = 0; i < plan.phases; i++) {
-    if (plan.phase[i] == FLASH_ROWSUMS) continue;
+    if (!flash_gpu_scores(plan.phase[i])) continue;
     int64_t room =
         gpu_resident(m, plan.shared[i], plan.threads[i], registers < 255 ? registers : 255);
     int64_t each = (plan.chunks[i] + m->target.multiprocessors - 1) / m->target.multiprocessors;

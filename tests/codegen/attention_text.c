@@ -83,18 +83,53 @@ void attention_forward(Harness *h, int i, const char *elem, AttentionShape s, At
               harness_dense(h, "f32", s.nq - 1, s.qdim, s.qsize), out, out + 1);
 }
 
-static void return_stack(Harness *h, const AttentionShape *s, const char *elem, int out) {
+/* The sums of a value of n dims over S and the first `heads` dims but P; returns the last value. */
+static int add_sums(Harness *h, const char *elem, int n, const char *const *dims,
+                    const int64_t *size, int heads, int of, int next) {
+  const char *over = "S", *kept[7];
+  int64_t left[7];
+  int count = 0;
+  for (int i = 0; i < n; i++) {
+    bool head = strcmp(dims[i], "P") && strcmp(dims[i], "S") && strcmp(dims[i], "D");
+    if (head && heads-- > 0) over = arena_printf(h->arena, "%s, %s", over, dims[i]);
+    else if (strcmp(dims[i], "S")) kept[count] = dims[i], left[count++] = size[i];
+  }
+  if (strcmp(elem, "f32"))
+    harness_add(h, "  %%%d = cast %%%d : %s\n", next, of, harness_dense(h, "f32", n, dims, size)),
+        of = next++;
+  harness_add(h, "  %%%d = sum[%s] %%%d : %s\n", next, over, of,
+              harness_dense(h, "f32", count, kept, left));
+  return next;
+}
+
+static void return_stack(Harness *h, const AttentionShape *s, const char *elem, int out,
+                         int heads) {
   const char *dims[7] = {"P"}, *one = harness_dense(h, elem, s->nq, s->qdim, s->qsize);
   int64_t size[7] = {3};
   for (int i = 0; i < s->nq; i++) dims[i + 1] = s->qdim[i], size[i + 1] = s->qsize[i];
   for (int i = 1; i < 3; i++)
     harness_add(h, "  %%%d = rename[T -> S] %%%d : %s\n", out + 2 + i, out + i, one);
-  harness_add(h, "  %%%d = stack[P] %%%d, %%%d, %%%d : %s\n  return %%%d\n}\n", out + 5, out,
-              out + 3, out + 4, harness_dense(h, elem, s->nq + 1, dims, size), out + 5);
+  int all = out + 5;
+  harness_add(h, "  %%%d = stack[P] %%%d, %%%d, %%%d : %s\n", all, out, out + 3, out + 4,
+              harness_dense(h, elem, s->nq + 1, dims, size));
+  if (heads < 0) harness_add(h, "  return %%%d\n}\n", all);
+  else
+    harness_add(h, "  return %%%d, %%%d\n}\n", all,
+                add_sums(h, elem, s->nq + 1, dims, size, heads, all, all + 1));
+}
+
+static void return_three(Harness *h, const AttentionShape *s, const char *elem, int out,
+                         int heads) {
+  const char *more = "", *dims[6];
+  for (int i = 0; i < s->nq; i++) dims[i] = s->qdim[i];
+  if (heads >= 0)
+    more = arena_printf(h->arena, ", %%%d",
+                        add_sums(h, elem, s->nq, dims, s->qsize, heads, out, out + 3));
+  harness_add(h, "  return %%%d, %%%d, %%%d%s\n}\n", out, out + 1, out + 2, more);
 }
 
 void attention_backward(Harness *h, int i, const char *elem, AttentionShape s, AttentionMask m,
-                        bool together) {
+                        bool together, int summed) {
   int out = 6 + (*m.arguments ? 1 : 0) + m.values;
   const char *mask = out == 6 ? "" : arena_printf(h->arena, ", %%%d", out - 1);
   harness_add(h, "kernel @g%d(%%0 : %s, %%1 : %s, %%2 : %s, ", i, q_type(h, &s, elem),
@@ -109,6 +144,5 @@ void attention_backward(Harness *h, int i, const char *elem, AttentionShape s, A
   harness_add(h, "%s, %s, %s\n", harness_dense(h, elem, s.nq, s.qdim, s.qsize),
               harness_dense(h, elem, s.nk, s.kdim, s.ksize),
               harness_dense(h, elem, s.nk, s.kdim, s.ksize));
-  if (together) return_stack(h, &s, elem, out);
-  else harness_add(h, "  return %%%d, %%%d, %%%d\n}\n", out, out + 1, out + 2);
+  (together ? return_stack : return_three)(h, &s, elem, out, summed);
 }

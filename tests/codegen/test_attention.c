@@ -221,14 +221,18 @@ static AttentionMask random_mask(Harness *h, const AttentionShape *s, int kind, 
   }
 }
 
+static const char *machine = "native";
+
+/* The PTX machine is slow. */
+static bool gpu(void) { return !strncmp(machine, "sm_", 3); }
+
 static void add_forward(Harness *h, int i, const char *elem, int64_t width) {
   AttentionShape s = shape_of(h, width);
   attention_forward(h, i, elem, s, random_mask(h, &s, i % MASKS, 3));
 }
 
 /* Keys as many as queries, no groups: gradients have one shape, and may be put together. */
-static AttentionShape even_shape(Harness *h, int64_t width) {
-  AttentionShape s = shape_of(h, width);
+static AttentionShape even(AttentionShape s) {
   s.keys = s.queries, s.nk = s.nq;
   for (int i = 0; i < s.nq; i++) s.kdim[i] = s.qdim[i], s.ksize[i] = s.qsize[i];
   s.kdim[s.nk - 2] = "T";
@@ -237,14 +241,11 @@ static AttentionShape even_shape(Harness *h, int64_t width) {
 
 static void add_backward(Harness *h, int i, const char *elem, int64_t width) {
   bool together = i % 4 == 3;
-  AttentionShape s = together ? even_shape(h, width) : shape_of(h, width);
-  attention_backward(h, i, elem, s, random_mask(h, &s, i % MASKS, 6), together);
+  AttentionShape s = shape_of(h, width);
+  if (together) s = even(s);
+  int summed = gpu() && i % 8 > 1 ? (int)harness_random(h, -1, s.nq - 2) : -1;
+  attention_backward(h, i, elem, s, random_mask(h, &s, i % MASKS, 6), together, summed);
 }
-
-static const char *machine = "native";
-
-/* The PTX machine is slow. */
-static bool gpu(void) { return !strncmp(machine, "sm_", 3); }
 
 static void run_on(Harness *h, const char *elem, int count, bool grad, int workers,
                    double tolerance) {
@@ -339,7 +340,7 @@ static void far_blocks(void **state) {
   h->unit = 32, h->near = 0x7ffff8, h->asked = 3 << 12; /* 96 to 736, 384 to 448 */
   for (int i = 0; i < (gpu() ? 2 : 4); i++) {
     attention_forward(h, i, "f32", s, near(h, &s, 3, 16, i % 2, i < 2));
-    attention_backward(h, i, "f32", s, near(h, &s, 6, 16, i % 2, i < 2), false);
+    attention_backward(h, i, "f32", s, near(h, &s, 6, 16, i % 2, i < 2), false, -1);
   }
   assert_int_equal(harness_run(h, 4e-5), 0);
   harness_free(h);
@@ -361,7 +362,7 @@ static void document_blocks(void **state) {
     h->unit = 32, h->near = 0x7ffff8, h->asked = 3 << 12, h->int_low = 0, h->int_high = 40;
     for (int i = 0; i < 3; i++) {
       attention_forward(h, i, half ? "bf16" : "f32", s, far_documents(h, &s, 3, i));
-      attention_backward(h, i, half ? "bf16" : "f32", s, far_documents(h, &s, 6, i), false);
+      attention_backward(h, i, half ? "bf16" : "f32", s, far_documents(h, &s, 6, i), false, -1);
     }
     assert_int_equal(harness_run(h, half ? 2e-2 : 4e-5), 0);
     harness_free(h);
@@ -390,8 +391,10 @@ static int warpgroups_with(const char *elem, const char *cut, int64_t width, boo
   h->int_low = 0, h->int_high = 40, h->random += (uint64_t)width;
   for (int i = 0; i < MASKS; i++) {
     AttentionShape s = group_shape(h, width);
+    bool together = grad && i % 3 == 1;
+    if (together) s = even(s);
     AttentionMask m = i == GIVEN ? given(h, &s, grad ? 6 : 3) : random_mask(h, &s, i, grad ? 6 : 3);
-    if (grad) attention_backward(h, i, elem, s, m, false);
+    if (grad) attention_backward(h, i, elem, s, m, together, (int)harness_random(h, -1, s.nq - 2));
     else attention_forward(h, i, elem, s, m);
   }
   int wrong = harness_run(h, tolerance);

@@ -22,7 +22,7 @@ static void run_batch(const char *elem, bool grad, int n, uint64_t from, double 
   for (int i = 0; i < n; i++) {
     AttentionShape s = layout_shape(h, 0);
     AttentionMask m = layout_mask(h, &s, grad ? 6 : 3);
-    if (grad) attention_backward(h, i, elem, s, m, false);
+    if (grad) attention_backward(h, i, elem, s, m, false, -1);
     else attention_forward(h, i, elem, s, m);
   }
   assert_int_equal(harness_run(h, tolerance), 0);
@@ -68,7 +68,7 @@ static void absent_blocks(void **state) {
       AttentionShape s = {2, 2, {"S", "D"}, {"T", "D"}, {n, 16}, {LONG, 16}, n, LONG};
       attention_forward(h, i, types[half], s, layout_of_others(h, &s, 3, UNIT, i == 1));
       if (n < LONG) continue;
-      attention_backward(h, i, types[half], s, layout_of_others(h, &s, 6, UNIT, i == 1), false);
+      attention_backward(h, i, types[half], s, layout_of_others(h, &s, 6, UNIT, i == 1), false, -1);
     }
     assert_int_equal(harness_run(h, half ? 2e-2 : 4e-5), 0);
     harness_free(h);

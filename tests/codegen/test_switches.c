@@ -137,7 +137,7 @@ static void add_attention(Harness *h, int i, const char *elem, bool wide) {
                       .queries = q,
                       .keys = k};
   attention_forward(h, 2 * i, elem, s, (AttentionMask){"", "", 0});
-  attention_backward(h, 2 * i + 1, elem, s, (AttentionMask){"", "", 0}, false);
+  attention_backward(h, 2 * i + 1, elem, s, (AttentionMask){"", "", 0}, false, -1);
 }
 
 /* Sums over some dims of a product of operands that have some of them each: the summed values have

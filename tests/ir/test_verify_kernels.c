@@ -17,6 +17,10 @@
   ", " attributes "} {\n%1 = exp %0 : f32[A:4]\nreturn %1\n}\n"
 #define GPU_WITH(attributes) GPU_TILE("[4, 1]", attributes)
 #define GPU_ONE "chunks = [1], threads = [32], shared = [0]"
+#define GRADIENTS(ops)                                                                             \
+  "fuse\nkernel @k(%0 : f32[N:6, M:2], %1 : f32[K:6, M:2], %2 : f32[N:6]) {family = "              \
+  "\"attention_grad\"} {\n%4, %5, %6 = attention_grad[N -> K; M] %0, %1, %1, %0, %2, %0 {scale = " \
+  "1} : f32[N:6, M:2], f32[K:6, M:2], f32[K:6, M:2]\n" ops "return %4, %5, %6, %8\n}\n"
 #define APART(list, call)                                                                          \
   GPU_WITH(GPU_ONE ", apart = " list)                                                              \
   "body @b(%0 : f32[A:4]) {\n%1 = kernel @k, %0 : f32[A:4]\n" call "return %2\n}\n"
@@ -150,6 +154,11 @@ static const Broken modules[] = {
      ELEM_OF("family = \"scatter\", variant = \"scalar\", tile = [1, 1, 1, 1], chunks = [1, 1]")},
     {"family-c2", "E1110", ELEM_OF("family = \"contract\", tile = [1], chunks = [1]")},
     {"family-c2", "E1110", ELEM_OF("family = \"attention\", tile = [1], chunks = [1]")},
+    {"family-c2", "E1110",
+     GRADIENTS("%7 = mul %4, %4 : f32[N:6, M:2]\n%8 = sum[N] %7 : f32[M:2]\n")},
+    {"family-c2", "E1110",
+     GRADIENTS("%7 = rename[M -> D] %4 : f32[N:6, D:2]\n%8 = sum[D] %7 : f32[N:6]\n")},
+    {"family-c2", "E1110", GRADIENTS("%7 = sum[N] %4 : f32[M:2]\n%8 = mul %7, %7 : f32[M:2]\n")},
     {"family-c3", "E1110",
      ELEM_OF("family = \"elem\", variant = \"rows\", tile = [1], chunks = [1]")},
     {"select-c2", "E1110",
