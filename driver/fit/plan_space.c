@@ -242,12 +242,42 @@ const char *space_lacks_rate(const PlanSpace *space) {
 
 /* ---- rows ---- */
 
-static bool admits(const PlanSpace *space, const SpacePlan *plan) {
-  for (int f = 0; space->o->fixes.n && f < SPACE_FIELDS; f++) {
-    const char *value = fixed(space->o, space_key(f));
-    if (value && !text_lists(value, space_value(space->o->c->arena, plan, f))) return false;
+/* The words that `--fix` admits, by value; numbers and orders are looked up in its text. */
+static void read_fixes(PlanSpace *space) {
+  Arena *arena = space->o->c->arena;
+  for (SpaceField f = 0; f < SPACE_FIELDS; f++) {
+    SpacePlan plan = {{0}};
+    SpaceFix *fix = &space->fix[f];
+    *fix = (SpaceFix){.list = space->o->fixes.n ? fixed(space->o, space_key(f)) : NULL};
+    for (; fix->list && plan.at[f] < space_word_count(f); plan.at[f]++)
+      if (text_lists(fix->list, space_value(arena, &plan, f))) fix->words |= 1u << plan.at[f];
   }
-  return true;
+}
+
+static bool lists_number(const char *list, int32_t number) {
+  for (char *end; *list; list = end + strspn(end, ", "))
+    if (strtoll(list, &end, 10) == number) return true;
+  return false;
+}
+
+static bool admits_value(const PlanSpace *space, const SpacePlan *plan, SpaceField f) {
+  const SpaceFix *fix = &space->fix[f];
+  int32_t n = plan->at[f];
+  if (!fix->list) return true;
+  if (f == FIELD_ORDER) return text_lists(fix->list, space_value(space->o->c->arena, plan, f));
+  if (!space_word_count(f)) return lists_number(fix->list, n);
+  return fix->words >> n & 1;
+}
+
+/* Of the first fields, in the order of the enum. */
+static bool admits_first(const PlanSpace *space, const SpacePlan *plan, SpaceField first) {
+  bool all = true;
+  for (SpaceField f = 0; all && f < first; f++) all = admits_value(space, plan, f);
+  return all;
+}
+
+static bool admits(const PlanSpace *space, const SpacePlan *plan) {
+  return admits_first(space, plan, SPACE_FIELDS);
 }
 
 bool space_keeping(const PlanSpace *space, const SpacePlan *plan, int times, double bytes,
@@ -259,9 +289,10 @@ bool space_keeping(const PlanSpace *space, const SpacePlan *plan, int times, dou
   out->at[FIELD_MICRO] = (int32_t)micro;
   if (micro == share) out->at[FIELD_FULL] = 0;
   out->at[FIELD_RECOMPUTE] = bytes > 0 ? KEEP_AUTO + (int32_t)(bytes / (1 << 20)) : KEEP_INPUT;
+  PlanSpace own = *space;
   SpacePlan said = *out;
-  said.at[FIELD_RECOMPUTE] = KEEP_AUTO;
-  return *space->stack && bytes < 1e15 && share % micro == 0 && admits(space, &said);
+  said.at[FIELD_RECOMPUTE] = KEEP_AUTO, read_fixes(&own);
+  return *space->stack && bytes < 1e15 && share % micro == 0 && admits(&own, &said);
 }
 
 static void put(const PlanSpace *space, const SpacePlan *plan) {
@@ -377,16 +408,17 @@ static void put_data(const PlanSpace *space, SpacePlan plan, int64_t ranks) {
   int64_t inside = space->machine.in_node / plan.at[FIELD_TENSOR] / plan.at[FIELD_CONTEXT];
   if (space->batch % ranks) return;
   plan.at[FIELD_DATA] = (int32_t)ranks, plan.at[FIELD_REPLICA] = 1;
-  put_orders(space, plan);
+  if (admits_first(space, &plan, SPACE_AXES)) put_orders(space, plan);
   if (inside < 2 || inside >= ranks || ranks % inside) return;
   plan.at[FIELD_DATA] = (int32_t)inside, plan.at[FIELD_REPLICA] = (int32_t)(ranks / inside);
-  put_orders(space, plan);
+  if (admits_first(space, &plan, SPACE_AXES)) put_orders(space, plan);
 }
 
 void space_list(const PlanSpace *all, SpaceVisit *visit, void *visitor) {
   PlanSpace own = *all, *space = &own;
   int64_t ranks = space->ranks;
   own.visit = visit, own.visitor = visitor;
+  read_fixes(&own);
   for (int64_t t = 1; t <= ranks; t++) {
     if (ranks % t || (t > 1 && !*space->tensor) || !divides_dims(space, t)) continue;
     for (int64_t c = 1; t * c <= ranks && c <= MOST_CONTEXT; c++) {

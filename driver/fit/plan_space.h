@@ -37,6 +37,10 @@ typedef struct SpacePlan {
   int32_t at[SPACE_FIELDS];
 } SpacePlan;
 typedef void SpaceVisit(void *visitor, const SpacePlan *plan);
+typedef struct SpaceFix { /* what `--fix` says of a field */
+  const char *list;       /* NULL: nothing */
+  uint32_t words;         /* of a field with words: a bit for each value that it admits */
+} SpaceFix;
 
 typedef struct PlanSpace {
   Cli *o;
@@ -48,9 +52,10 @@ typedef struct PlanSpace {
   const char *tensor, *sequence, *layers; /* dims, "": none */
   const char *stack;                      /* "h.*"; "": none or several */
   int64_t layer_count, sequence_size;
-  bool masked;       /* attention over the sequence has a mask */
-  const char *heads; /* its heads, which an exchange splits; NULL: none */
-  SpaceVisit *visit; /* by space_list */
+  bool masked;                /* attention over the sequence has a mask */
+  const char *heads;          /* its heads, which an exchange splits; NULL: none */
+  SpaceFix fix[SPACE_FIELDS]; /* read when plans are listed */
+  SpaceVisit *visit;          /* by space_list */
   void *visitor;
 } PlanSpace;
 
@@ -76,6 +81,7 @@ const char *space_text(const PlanSpace *space, const SpacePlan *plan, const char
 const char *space_value(Arena *arena, const SpacePlan *plan,
                         SpaceField field); /* "interleaved 2" */
 const char *space_key(SpaceField field);   /* of `--fix` */
+int space_word_count(SpaceField field);    /* its values, if they are words; 0: they are numbers */
 /* All of its values; for FIELD_ORDER, the words between dashes; "": whole numbers above 0. */
 const char *space_words(Arena *arena, SpaceField field);
 /* Those of another value of the field than the plan's. */

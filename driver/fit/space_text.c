@@ -111,7 +111,7 @@ const char *space_value(Arena *arena, const SpacePlan *plan, SpaceField field) {
   }
 }
 
-const char *space_words(Arena *arena, SpaceField field) {
+int space_word_count(SpaceField field) {
   static const int counts[SPACE_FIELDS] = {
       [FIELD_SEQUENCE] = 2,
       [FIELD_WAY] = WAYS,
@@ -123,13 +123,17 @@ const char *space_words(Arena *arena, SpaceField field) {
       [FIELD_PIPELINE] = MOST_CHUNKS + 3,
       [FIELD_OFFLOAD] = COUNT_OF(hosted),
   };
+  return counts[field];
+}
+
+const char *space_words(Arena *arena, SpaceField field) {
   SpacePlan plan = {{0}};
   const char *text = "";
   if (field == FIELD_ORDER) {
     text = "none";
     for (int i = 0; i < SPACE_AXES; i++) text = arena_list(arena, text, "%s", axis_names[i]);
   }
-  for (; plan.at[field] < counts[field]; plan.at[field]++)
+  for (; plan.at[field] < space_word_count(field); plan.at[field]++)
     text = arena_list(arena, text, "%s", space_value(arena, &plan, field));
   return text;
 }
