@@ -212,6 +212,45 @@ static bool fits_without(const BestPlans *best, uint32_t i) {
   return fits;
 }
 
+static void count_plan(void *plans, const SpacePlan *plan) {
+  (void)plan;
+  ++*(uint32_t *)plans;
+}
+
+/* The batch nearest to that of the train block with which the space has a plan; 0: none near is. */
+static int64_t nearest_batch(const PlanSpace *space) {
+  enum { MOST_AWAY = 1024 };
+  for (int64_t by = 1; by <= space->ranks && by <= MOST_AWAY; by++)
+    for (int sign = -1; sign <= 1; sign += 2) {
+      PlanSpace other = *space;
+      uint32_t plans = 0;
+      other.batch = space->batch + sign * by;
+      if (other.batch > 0) space_list(&other, count_plan, &plans);
+      if (plans) return other.batch;
+    }
+  return 0;
+}
+
+/* No mesh of all ranks splits what the model has. */
+static void say_empty(const BestPlans *best, Report *r) {
+  const PlanSpace *space = &best->space;
+  Arena *arena = space->o->c->arena;
+  int64_t batch = nearest_batch(space);
+  const char *axes = arena_printf(arena, "data divides Batch = %lld", (long long)space->batch);
+  if (*space->tensor) axes = arena_list(arena, axes, "tensor divides %s", space->tensor);
+  if (*space->sequence)
+    axes = arena_list(arena, axes, "context divides %s = %lld", space->sequence,
+                      (long long)space->sequence_size);
+  if (*space->layers)
+    axes = arena_list(arena, axes, "pipe is at most %s = %lld", space->layers,
+                      (long long)space->layer_count);
+  diag_fact(r, "axes of %lld ranks in all: %s", (long long)space->ranks, axes);
+  if (batch) diag_help(r, "`--set train.batch=%lld` has plans", (long long)batch);
+  else if (space->o->fixes.n)
+    diag_help(r, "leave out more than one `--fix`: together they exclude every plan");
+  else diag_help(r, "no batch near this one has plans: another number of nodes");
+}
+
 static Exit say_none(BestPlans *best) {
   PlanSpace *space = &best->space;
   Arena *arena = space->o->c->arena;
@@ -229,8 +268,7 @@ static Exit say_none(BestPlans *best) {
       diag_help(r, "without `--fix %s` a plan fits", space->o->fixes.at[i]);
       return cli_report(space->o, EXIT_NO);
     }
-  if (!best->plans && space->o->fixes.n) /* memory is not at fault */
-    diag_help(r, "leave out more than one `--fix`: together they exclude every plan");
+  if (!best->plans) say_empty(best, r); /* memory is not at fault */
   else
     diag_help(r, "more nodes: `--on \"%.*s nodes = %lld\"`", (int)strcspn(space->base.on, " "),
               space->base.on, 2 * (long long)space->nodes);

@@ -133,6 +133,10 @@ def refusals():
     check('no plan of the space fits' in said and 'without `--fix zero=0` a plan fits' in said, said)
     _, said = search('llama', ('ranks=8', 'tensor=3', 'data=5', 'pipe=7'), expect=3)
     check('leave out more than one `--fix`' in said, said)
+    for options, words in (((), '`--set train.batch=7` has plans'),
+                           (('--set', 'train.batch=34'), '`--set train.batch=35` has plans')):
+        _, said = search('llama', ('ranks=7',), *options, expect=3)
+        check('axes of 7 ranks in all: data divides Batch = ' in said and words in said and 'more nodes' not in said, said)
 
 
 AUTO = '''use "gpt2"
