@@ -133,11 +133,13 @@ static int largest_micro(const PlanBounds *bounds, const SpacePlan *plan) {
   return most > plan->at[FIELD_MICRO] ? (int)most : plan->at[FIELD_MICRO];
 }
 
+/* First what all plans with its split share, then the same in its micro-batch, then its own. */
 bool bounds_refine(PlanBounds *bounds, const SpacePlan *plan) {
   const SmallCost *split = bound_small(bounds, plan, true), *own = bound_small(bounds, plan, false);
-  if (!*bounds->space->layers || (own && own->micro == plan->at[FIELD_MICRO])) return false;
-  if (split) bound_measure_small(bounds, plan, false, plan->at[FIELD_MICRO]);
-  else bound_measure_small(bounds, plan, true, largest_micro(bounds, plan));
+  int micro = plan->at[FIELD_MICRO];
+  if (!*bounds->space->layers || (own && own->micro == micro)) return false;
+  if (!split) bound_measure_small(bounds, plan, true, largest_micro(bounds, plan));
+  else bound_measure_small(bounds, plan, split->micro != micro, micro);
   return true;
 }
 
@@ -146,6 +148,16 @@ bool bounds_refine(PlanBounds *bounds, const SpacePlan *plan) {
 /* Layers of the stage that has the most, at least. */
 static double stage_has(const PlanSpace *space, const SpacePlan *plan) {
   return (double)ceil_div(space->layer_count, plan->at[FIELD_PIPE]);
+}
+
+/* Kinds of stages that the plan has. */
+static StageKind stages_of(const SpacePlan *plan) {
+  int stages = plan->at[FIELD_PIPE];
+  return stages < STAGE_KINDS ? (StageKind)stages : STAGE_KINDS;
+}
+
+static bool is_uneven(const PlanSpace *space, const SpacePlan *plan) {
+  return space->layer_count % plan->at[FIELD_PIPE] != 0;
 }
 
 static void take_larger(LayerCost *cost, const LayerCost *other, bool same) {
@@ -160,7 +172,7 @@ static LayerCost layer_cost(const PlanBounds *bounds, const SpacePlan *plan) {
   LayerCost cost = bounds->whole[plan->at[FIELD_RECOMPUTE] != KEEP_ALL];
   double ways = (double)plan->at[FIELD_TENSOR] * plan->at[FIELD_CONTEXT];
   const SmallCost *split = bound_small(bounds, plan, true), *own = bound_small(bounds, plan, false);
-  cost.computes /= ways, cost.saved /= ways, cost.outside /= ways;
+  cost.computes /= ways, cost.saved /= ways, cost.outside /= ways, cost.head /= ways;
   cost.first = cost.computes, cost.first_outside = cost.outside;
   cost.working /= ways;
   if (!split || !split->known) return cost;
@@ -173,14 +185,18 @@ static LayerCost layer_cost(const PlanBounds *bounds, const SpacePlan *plan) {
 }
 
 /* Seconds for which a stage waits for turns of the others: through all of them forward, and back
-   again; while it waits it has gradients of weights to do, as many as the schedule lets it keep. */
+   again; while it waits it has gradients of weights to do, as many as the schedule lets it keep.
+   Uneven stages: the last one of those with the most layers. A partition with more layers on a
+   stage has fewer such stages, but takes longer if there are more micro-batches than layers. */
 static double bubble_of(const PlanSpace *space, const SpacePlan *plan, const TurnSeconds *turn) {
-  int others = plan->at[FIELD_PIPE] - 1, schedule = plan->at[FIELD_PIPELINE];
-  if (space->layer_count % plan->at[FIELD_PIPE]) return 0;
-  if (schedule == 1) return others * turn->all;
-  if (schedule > 3) return others * turn->all / (schedule - 2);
-  bool keeps = schedule == 2 && bound_parts(space, plan) > others;
-  return others * larger(turn->forward, keeps ? turn->all - 2 * turn->later : 0);
+  int64_t layers = (int64_t)stage_has(space, plan), others = space->layer_count / layers - 1,
+          schedule = plan->at[FIELD_PIPELINE], parts = bound_parts(space, plan);
+  if (is_uneven(space, plan))
+    return parts <= layers ? 0 : (double)others * (schedule == 1 ? turn->all : turn->forward);
+  if (schedule == 1) return (double)others * turn->all;
+  if (schedule > 3) return (double)others * turn->all / (double)(schedule - 2);
+  bool keeps = schedule == 2 && parts > others;
+  return (double)others * larger(turn->forward, keeps ? turn->all - 2 * turn->later : 0);
 }
 
 /* Messages of ZeRO over its first axis. */
@@ -222,9 +238,11 @@ static void kept_until(const ScheduleTable *table, int64_t stage, double out[KEP
                                            [UNTIL_WEIGHTS] = {TURN_FORWARD, TURN_WEIGHTS},
                                            [BETWEEN_BOTH] = {TURN_BACKWARD, TURN_WEIGHTS}};
   for (int i = 0; i < KEPT_KINDS; i++)
-    out[i] = (double)schedule_between(table, turns[i][0], turns[i][1], stage, stage);
+    out[i] =
+        larger(out[i], (double)schedule_between(table, turns[i][0], turns[i][1], stage, stage));
 }
 
+/* All stages between the first one and the last one run one program: it has room for each. */
 static KeptParts kept_in(const PlanBounds *bounds, int64_t key, int64_t stages, int64_t parts,
                          int schedule) {
   Arena *arena = bounds->space->o->c->arena;
@@ -233,7 +251,12 @@ static KeptParts kept_in(const PlanBounds *bounds, int64_t key, int64_t stages, 
                         : schedule > 1 ? schedule_zero_bubble(arena, stages, parts, schedule - 1)
                                        : schedule_one_f_one_b(arena, stages, parts);
   kept.kept = kept_by(&table);
-  if (table.wait) kept_until(&table, 0, kept.first), kept_until(&table, stages - 1, kept.last);
+  if (!table.wait) return kept;
+  kept_until(&table, 0, kept.until[STAGE_FIRST]);
+  kept_until(&table, stages - 1, kept.until[STAGE_LAST]);
+  if (stages < 3) return kept;
+  kept_until(&table, 1, kept.until[STAGE_MIDDLE]);
+  kept_until(&table, stages - 2, kept.until[STAGE_MIDDLE]);
   return kept;
 }
 
@@ -257,17 +280,26 @@ static double saved_until(const SmallCost *small, double saved, const double par
          small->micro;
 }
 
-/* Bytes of saved values on the stage that has the most of them, for a sample of a micro-batch. */
-static double saved_of(const PlanBounds *bounds, const SpacePlan *plan, const LayerCost *layer) {
+/* Bytes of saved values on a stage, for a sample of a micro-batch. */
+static double saved_on(const PlanBounds *bounds, const SpacePlan *plan, const LayerCost *layer,
+                       StageKind stage) {
   double layers = stage_has(bounds->space, plan);
   if (plan->at[FIELD_PIPE] == 1) return layer->saved * layers;
   const KeptParts *kept = kept_parts(bounds, plan);
   const SmallCost *small = bound_small(bounds, plan, true);
-  double saved = layer->saved * layers * kept->kept;
-  if (!bound_splits_backward(plan) || !small || !small->known || !small->layer.known) return saved;
-  saved = larger(saved, layers * saved_until(small, layer->saved, kept->first));
-  if (bounds->space->layer_count % plan->at[FIELD_PIPE]) return saved;
-  return larger(saved, layers * saved_until(small, layer->saved, kept->last));
+  double saved = stage == STAGE_FIRST ? layer->saved * layers * kept->kept : 0;
+  bool last = stage == STAGE_LAST && is_uneven(bounds->space, plan);
+  if (!bound_splits_backward(plan) || !small || !small->known || !small->layer.known || last)
+    return saved;
+  return larger(saved, layers * saved_until(small, layer->saved, kept->until[stage]));
+}
+
+/* .. on the stage that has the most of them. */
+static double saved_of(const PlanBounds *bounds, const SpacePlan *plan, const LayerCost *layer) {
+  double most = 0;
+  for (StageKind stage = 0; stage < stages_of(plan); stage++)
+    most = larger(most, saved_on(bounds, plan, layer, stage));
+  return most;
 }
 
 /* Do layers of both keep the same values for gradients of weights? */
@@ -329,11 +361,18 @@ static bool adds_whole(const SpacePlan *plan) {
   return plan->at[FIELD_ZERO] < 2 || plan->at[FIELD_FULL];
 }
 
-/* Gradients that are added up over micro-batches. */
-static double gradients_of(const PlanBounds *bounds, const SpacePlan *plan) {
-  const int32_t *at = plan->at;
-  double whole = bounds->gradients / at[FIELD_TENSOR] / at[FIELD_PIPE];
-  if (at[FIELD_OFFLOAD] || bound_parts(bounds->space, plan) < 2) return 0;
+/* Numbers of parameters on a stage, at least. */
+static double numbers_on(const PlanBounds *bounds, const SpacePlan *plan, StageKind stage) {
+  double tensor = plan->at[FIELD_TENSOR];
+  if (plan->at[FIELD_PIPE] == 1) return bounds->parameters / tensor;
+  double layers = stage_has(bounds->space, plan) * bounds->of_layers;
+  return (layers + (stage == STAGE_FIRST ? bounds->space->first_parameters : 0)) / tensor;
+}
+
+/* Gradients of these numbers that are added up over micro-batches. */
+static double gradients_of(const PlanBounds *bounds, const SpacePlan *plan, double numbers) {
+  double whole = bounds->gradients * numbers / bounds->parameters;
+  if (plan->at[FIELD_OFFLOAD] || bound_parts(bounds->space, plan) < 2) return 0;
   return adds_whole(plan) ? whole : whole / (double)shards_of(plan);
 }
 
@@ -345,8 +384,8 @@ void bounds_learn(PlanBounds *bounds, const SpacePlan *plan, const Cost *cost) {
   double buckets = (double)cost->need.buffers + (double)bounds->machine.memory / 64;
   double whole = WHOLE * ELEMENT * bounds->of_layers / plan->at[FIELD_TENSOR] * chunks;
   LayerCost layer = layer_cost(bounds, plan);
-  double twice =
-      gradients_of(bounds, plan) - (double)cost->need.gradients; /* some are temporaries */
+  double twice = gradients_of(bounds, plan, numbers_on(bounds, plan, STAGE_FIRST)) -
+                 (double)cost->need.gradients; /* some are temporaries */
   if (twice > 0) whole += twice;
   double counted = saved_of(bounds, plan, &layer) * plan->at[FIELD_MICRO];
   KnownBytes known = {.plan = *plan,
@@ -357,20 +396,34 @@ void bounds_learn(PlanBounds *bounds, const SpacePlan *plan, const Cost *cost) {
   vec_push(bounds->space->o->c->arena, bounds->known, known);
 }
 
-static double bytes_of(const PlanBounds *bounds, const SpacePlan *plan, const LayerCost *layer) {
+/* Bytes of what a stage has for all of a step. Chunks add up gradients of their layers apart from
+   those of the whole stage. */
+static double states_of(const PlanBounds *bounds, const SpacePlan *plan, StageKind stage) {
   const int32_t *at = plan->at;
-  double held = (double)at[FIELD_TENSOR] * at[FIELD_PIPE], shards = (double)shards_of(plan);
-  double bytes = gradients_of(bounds, plan);
-  if (at[FIELD_OFFLOAD] < 3) bytes += bounds->weights / held / (at[FIELD_ZERO] > 2 ? shards : 1);
-  if (!at[FIELD_OFFLOAD]) bytes += bounds->optimizer / held / (at[FIELD_ZERO] ? shards : 1);
-  /* Chunks add up gradients apart from those of the whole stage. */
-  if (at[FIELD_PIPELINE] > 3 && adds_whole(plan)) bytes += SHARED * gradients_of(bounds, plan);
-  double saved = saved_of(bounds, plan, layer) * at[FIELD_MICRO];
-  double working = /* most of it is the head's */
-      at[FIELD_PIPE] == 1 ? SHARED * layer->working * at[FIELD_MICRO] : 0;
+  double shards = (double)shards_of(plan), numbers = numbers_on(bounds, plan, stage),
+         share = numbers / bounds->parameters, bytes = gradients_of(bounds, plan, numbers);
+  if (at[FIELD_OFFLOAD] < 3) bytes += bounds->weights * share / (at[FIELD_ZERO] > 2 ? shards : 1);
+  if (!at[FIELD_OFFLOAD]) bytes += bounds->optimizer * share / (at[FIELD_ZERO] ? shards : 1);
+  if (at[FIELD_PIPELINE] > 3 && adds_whole(plan))
+    bytes += SHARED * gradients_of(bounds, plan, numbers_on(bounds, plan, STAGE_MIDDLE));
+  return bytes;
+}
+
+/* Facts of compiled plans do not say of which stage they are. */
+static double bytes_of(const PlanBounds *bounds, const SpacePlan *plan, const LayerCost *layer) {
   KnownBytes known = known_bytes(bounds, plan);
-  saved = larger(saved * known.share, known.saved), working = larger(working, known.working);
-  bytes += saved + larger(working, whole_layers(bounds, plan));
+  double bytes = 0, most = 0, micro = plan->at[FIELD_MICRO],
+         working = /* most of it is the head's */
+         plan->at[FIELD_PIPE] == 1 ? SHARED * layer->working * micro : 0,
+         least = plan->at[FIELD_PIPE] == 1 ? states_of(bounds, plan, STAGE_FIRST)
+                                           : states_of(bounds, plan, STAGE_MIDDLE);
+  for (StageKind stage = 0; stage < stages_of(plan); stage++) {
+    double saved = saved_on(bounds, plan, layer, stage) * micro;
+    bytes = larger(bytes, states_of(bounds, plan, stage) + saved);
+    most = larger(most, saved);
+  }
+  bytes = larger(bytes, least + larger(most * known.share, known.saved));
+  bytes += larger(larger(working, known.working), whole_layers(bounds, plan));
   return larger(SLACK * bytes, known.bytes);
 }
 
@@ -387,7 +440,7 @@ static double update_seconds(const PlanBounds *bounds, const SpacePlan *plan) {
 static double usual_loss(const PlanBounds *bounds, const SpacePlan *plan) {
   const SmallCost *split = bound_small(bounds, plan, true);
   int64_t parts = bound_parts(bounds->space, plan), stages = plan->at[FIELD_PIPE];
-  bool uneven = stages > 1 && bounds->space->layer_count % stages;
+  bool uneven = is_uneven(bounds->space, plan);
   double loss = uneven ? 1.1 * (double)(parts + stages) / (double)parts : stages > 1 ? 1.1 : 1;
   if (!split && plan->at[FIELD_TENSOR] > 1) loss *= 1.5;
   if (!split && plan->at[FIELD_CONTEXT] > 1) loss *= 1.5;
@@ -400,7 +453,7 @@ static double outside_of(const PlanBounds *bounds, const SpacePlan *plan, const 
                          double all) {
   int stages = plan->at[FIELD_PIPE];
   if (stages == 1) return all;
-  return bounds->space->layer_count % stages ? 0 : layer->head;
+  return is_uneven(bounds->space, plan) ? 0 : layer->head;
 }
 
 /* A step in seconds of kernels and, for a sample, of its layers. */

@@ -84,13 +84,42 @@ static Str dim_of(Module *m, const Global *global, const Type *stream, Str layer
   return best;
 }
 
+/* Ops on which the first loop over layers depends. */
+static void find_before(const Fn *step, bool *before) {
+  OpId loop = 0;
+  while (loop < step->ops.n && step->ops.at[loop].code != OP_loop) loop++;
+  for (OpId i = loop + 1; i-- > 0 && loop < step->ops.n;)
+    for (uint32_t k = 0; (i == loop || before[i]) && k < step->ops.at[i].nin; k++) {
+      OpId def = step->values.at[step->ops.at[i].in[k]].def;
+      if (def != NO_OP) before[def] = true;
+    }
+}
+
+/* Numbers of parameters outside of layers that the first stage of a pipeline reads. */
+static double first_parameters(const Module *m) {
+  const Fn *step = ir_main_entry(m);
+  double numbers = 0;
+  if (!step) return 0;
+  bool *before = ARENA_ARRAY(m->arena, bool, step->ops.n + 1);
+  find_before(step, before);
+  EACH_GLOBAL (m, global) {
+    bool reads = false;
+    for (OpId i = 0; i < step->ops.n; i++)
+      reads |= before[i] && step->ops.at[i].code == OP_load && step->ops.at[i].global == global;
+    if (reads && global->kind == GLOBAL_PARAM && global_learns(global) &&
+        !strstr(global->name, ".*."))
+      numbers += (double)type_count(&global->type);
+  }
+  return numbers;
+}
+
 /* In the simplified program m a table that is read at all positions in order is a slice, whose
    positions no axis splits. */
 static void find_dims(PlanSpace *space, Module *m) {
   pipeline_run(m, &(PipelineOptions){.until = "simplify"});
   const Type *stream = stream_of(m);
   Str batch = intern(m->ctx->names, "Batch"), layers = intern(m->ctx->names, space->layers);
-  space->tensor = space->sequence = "";
+  space->tensor = space->sequence = "", space->first_parameters = first_parameters(m);
   for (uint32_t i = 0; stream && i < m->globals.n; i++) {
     const Global *global = m->globals.at[i];
     Str dim = global->kind == GLOBAL_PARAM ? dim_of(m, global, stream, layers) : NULL;
@@ -269,7 +298,7 @@ static bool admits_value(const PlanSpace *space, const SpacePlan *plan, SpaceFie
   return fix->words >> n & 1;
 }
 
-/* Of the first fields, in the order of the enum. */
+/* The fields before `first`, in the order of the enum. */
 static bool admits_first(const PlanSpace *space, const SpacePlan *plan, SpaceField first) {
   bool all = true;
   for (SpaceField f = 0; all && f < first; f++) all = admits_value(space, plan, f);

@@ -52,6 +52,7 @@ typedef struct PlanSpace {
   const char *tensor, *sequence, *layers; /* dims, "": none */
   const char *stack;                      /* "h.*"; "": none or several */
   int64_t layer_count, sequence_size;
+  double first_parameters;    /* numbers that ops before the layers read */
   bool masked;                /* attention over the sequence has a mask */
   const char *heads;          /* its heads, which an exchange splits; NULL: none */
   SpaceFix fix[SPACE_FIELDS]; /* read when plans are listed */
