@@ -100,15 +100,13 @@ static void choose_layers(Cli *o, Module *m) {
 /* ---- the bucket: by latency and rate of the machine's links (ir/cost/bucket.h) ---- */
 
 int64_t fit_set_bucket(Module *m) {
-  Machine machine = plan_machine(m);
-  int64_t bytes = module_written(m, "plan.zero.bucket").key ? 0 : bucket_default(m, &machine);
+  int64_t bytes = module_written(m, "plan.zero.bucket").key ? 0 : bucket_default(m);
   if (bytes) module_set(m, "plan.zero.bucket", "%lld", (long long)bytes);
   return bytes;
 }
 
 double fit_latency(const Module *m, int64_t bytes) {
-  Machine machine = plan_machine(m);
-  LinkTime time = bucket_time(m, &machine, (double)bytes);
+  LinkTime time = bucket_time(m, (double)bytes);
   return time.seconds > 0 ? 100 * time.latency / time.seconds : 0;
 }
 

@@ -225,8 +225,7 @@ static void list_near(const ChangeSearch *search, Changes *out) {
 
 /* Where links have latency: a quarter, and four times as much or what suits the links. */
 static void list_bucket(const ChangeSearch *search, Changes *out) {
-  Machine machine = plan_machine(search->m);
-  int64_t now = plan_zero_bucket(search->m), better = bucket_default(search->m, &machine);
+  int64_t now = plan_zero_bucket(search->m), better = bucket_default(search->m);
   if (fit_latency(search->m, now) <= 0) return;
   if (now / 4) ADD("plan.zero.bucket", "%lld", (long long)now / 4);
   if (now >> 30 < MOST_BUCKET)

@@ -10,6 +10,7 @@
    what is more than a bucket row by row, and 1-bit Adam sends one bucket while it packs the next.
    It stays also for models that are smaller than one bucket of it. */
 #include "bucket.h"
+#include "forecast.h"
 #include "ir/plan/module_settings.h"
 #include "ir/shape/placement.h"
 #include "ir/word_patterns.h"
@@ -25,7 +26,7 @@ static bool cuts_batch(const Module *m, Str axis) {
 
 /* A piece of the bucket goes over each axis after those before it. Ranks that hold the same piece
    sum it whole. */
-LinkTime bucket_time(const Module *m, const Machine *machine, double bytes) {
+static LinkTime time_over(const Module *m, const Machine *machine, double bytes) {
   const char *over = plan_zero_axes(m);
   LinkTime sum = {0};
   for (int whole = 0; whole < 2; whole++)
@@ -42,8 +43,13 @@ LinkTime bucket_time(const Module *m, const Machine *machine, double bytes) {
   return sum;
 }
 
+LinkTime bucket_time(const Module *m, double bytes) {
+  Machine machine = forecast_links(m);
+  return time_over(m, &machine, bytes);
+}
+
 static bool long_enough(const Module *m, const Machine *machine, int64_t bytes) {
-  LinkTime time = bucket_time(m, machine, (double)bytes);
+  LinkTime time = time_over(m, machine, (double)bytes);
   return time.latency <= LATENCY * time.seconds;
 }
 
@@ -57,12 +63,13 @@ static bool is_free(const Module *m, int64_t least) {
          !(train_freezes(m) && plan_overlaps(m));
 }
 
-int64_t bucket_default(const Module *m, const Machine *machine) {
+int64_t bucket_default(const Module *m) {
+  const Machine machine = forecast_links(m);
   const int64_t least = plan_zero_bucket(m);
-  const double most = machine->memory ? (double)machine->memory * MEMORY : MOST;
-  if (!is_free(m, least) || long_enough(m, machine, least)) return 0;
+  const double most = machine.memory ? (double)machine.memory * MEMORY : MOST;
+  if (!is_free(m, least) || long_enough(m, &machine, least)) return 0;
   int64_t bytes = 1 << 20;
   while (bytes < least) bytes *= 2;
-  while (!long_enough(m, machine, bytes) && (double)bytes * 2 <= most) bytes *= 2;
+  while (!long_enough(m, &machine, bytes) && (double)bytes * 2 <= most) bytes *= 2;
   return (double)bytes <= most ? bytes : 0;
 }

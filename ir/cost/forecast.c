@@ -32,6 +32,20 @@ static bool crosses(const Module *m, const Machine *machine) {
   return false;
 }
 
+static void take_latency(Forecast *forecast, const Module *m, const Arch *arch) {
+  Machine *machine = &forecast->machine;
+  if (crosses(m, machine))
+    machine->latency =
+        take(forecast, machine->latency, "link latency", arch->hop_between, 1, RATE_SECONDS);
+}
+
+Machine forecast_links(const Module *m) {
+  Forecast forecast = {.machine = plan_machine(m)};
+  const Arch *arch = machine_arch(m) ? arch_find(machine_arch(m)) : NULL;
+  if (arch && (arch->processors > 0) == forecast.machine.gpus) take_latency(&forecast, m, arch);
+  return forecast.machine;
+}
+
 static void take_rates(Forecast *forecast, const Module *m) {
   Machine *machine = &forecast->machine;
   const Arch *arch = forecast->arch;
@@ -47,9 +61,7 @@ static void take_rates(Forecast *forecast, const Module *m) {
     machine->pcie = take(forecast, machine->pcie, "host pcie", arch->pcie, 1, RATE_BYTES);
   if (machine->gpus && machine->copy <= 0)
     forecast->rate[forecast->published++] = (PublishedRate){"host latency", 0, RATE_SECONDS};
-  if (crosses(m, machine))
-    machine->latency =
-        take(forecast, machine->latency, "link latency", arch->hop_between, 1, RATE_SECONDS);
+  take_latency(forecast, m, arch);
 }
 
 /* The part of `all`, which the machine has, that the line `reached` gives by this key; else

@@ -45,6 +45,9 @@ const char *source_key(RateSource source); /* record, nearest, machine, arch, gu
 const char *source_words(Arena *arena, const Forecast *forecast, RateSource source);
 /* For the programs of a plan and an entry, as plan_step. */
 Forecast plan_forecast(Module *const *programs, uint32_t n, const Fn *entry);
+/* The machine of the plan with the latency between nodes that forecasts take, at its peaks: for
+   choices by the links before there are programs. */
+Machine forecast_links(const Module *m);
 /* Makes the machine of a forecast one of kernels without launches, in whole tiles without their
    ends: of a sample they take no longer in a larger micro-batch. */
 void forecast_least(Machine *machine, Arch *whole);

@@ -2,9 +2,9 @@
 
 `plan`, `dump` and the programs that are tried for other settings take the smallest power of two MiB of whose time at
 most 5 % is latency, by the formula of docs/plans.md, which this file repeats, for several links, meshes and stages;
-with its note. A written value stays, and so does the default if another size gains nothing. `plan` tells how much of
-the time of messages is latency: hops of all messages. Its rows for other sizes of buckets and micro-batches equal the
-output for plans with these sizes.
+with its note. Without `latency` it is by that of the arch. A written value stays, and so does the default if another
+size gains nothing. `plan` tells how much of the time of messages is latency: hops of all messages. Its rows for other
+sizes of buckets and micro-batches equal the output for plans with these sizes.
 """
 import itertools, json, os, re, subprocess, sys
 from common import check, workdir
@@ -102,11 +102,21 @@ def stays():
         got, said = plan(*args, **given)
         check(got['bucket']['bytes'] == 25 * MiB and 'bucket =' not in said.replace('bucket = 25MiB', ''),
               f'{given}: {got["bucket"]} {said}')
-    for given in dict(latency=''), dict(mesh='data = 4'):
-        got, said = plan(**given)
-        check('bucket' not in got and 'N0601' not in said, f'{given}: {got.get("bucket")} {said}')
+    got, said = plan(mesh='data = 4')
+    check('bucket' not in got and 'N0601' not in said, f'inside a node: {got.get("bucket")} {said}')
     small = ('--dim', 'In=64', '--dim', 'Wide=64', '--dim', 'Layers=1')
     check('N0601' not in plan(*small)[1], 'a model of one bucket')
+
+
+def published():
+    """Where the block has no latency, that of the forecast counts for the bucket: the arch's."""
+    for mesh in 'data = 32', 'data = 4, node = 8':
+        given = dict(mesh=mesh, batch=', '.join(re.findall('[a-z]+', mesh)))
+        (silent, said), (written, _) = plan(latency='', **given), plan(latency=' latency = 15us', **given)
+        check(silent['bucket'] == written['bucket'] and 'bucket = ' in said, f'{silent["bucket"]} {written["bucket"]}')
+        rates = {rate['line']: rate for rate in silent['forecast']['published']}
+        check('link latency' in rates and '= 15 us' in shardc('plan', latency='', **given)[0], f'{rates}')
+        check(silent['forecast']['seconds_per_step'] == written['forecast']['seconds_per_step'], 'two forecasts')
 
 
 def everywhere():
@@ -158,6 +168,7 @@ try:
     alternatives()
     chosen()
     stays()
+    published()
     everywhere()
     latency()
 finally:

@@ -12,6 +12,7 @@ from common import EXAMPLES, check
 
 SHARDC, ROOT = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
 WITHIN, LIMIT, STEPS = 58, 0.15, 0.12
+OF_PAPERS = 'zero', 'offload', 'blog', 'onebit'   # the arch's shares were chosen with this size of buckets
 SIZES = {'1.5B': (48, 1600, 16), '8B': (72, 3072, 24), '40B': (88, 6144, 32), '60B': (132, 6144, 32),
          '80B': (100, 8192, 64), '100B': (125, 8192, 64), '120B': (150, 8192, 64), '140B': (175, 8192, 64),
          '170B': (212, 8192, 64)}                                  # layers, width, heads: the paper's tables 5 to 10
@@ -23,6 +24,7 @@ def plan(file, name, model=None, seq=1024, of=None, **sets):
     dims = dict(Layers=layers, Embed=width, Heads=heads, Seq=seq, Pos=max(seq, 1024)) if model else {}
     line = [SHARDC, 'plan', f'{ROOT}/examples/papers/{file}.shard', '--plan', name, '--json']
     if of: line += ['--model', of]
+    if file in OF_PAPERS: sets = dict(plan_zero_bucket='25MiB') | sets
     for key, value in dims.items(): line += ['-D', f'{key}={value}']
     for key, value in sets.items(): line += ['--set', f'{key.replace("_", ".")}={value}']
     p = subprocess.run(line, capture_output=True, text=True, env=dict(os.environ, SHARDC_PATH=EXAMPLES, NO_COLOR='1'))
