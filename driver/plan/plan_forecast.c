@@ -107,6 +107,9 @@ static void say_source(Sheet *sheet, const Planned *planned) {
                 as_text(source_words(planned->m->arena, forecast, (RateSource)i)),
                 as_share(forecast->source[i].error), as_text(forecast->source[i].parts),
                 as_text(source_key((RateSource)i)));
+  const KernelRecords *records = forecast->machine.records;
+  sheet_say_if(sheet, records, "  {tuning_records} tuning records of this target\n",
+               as_count(records ? records->at.n : 0));
   bool shared = forecast->machine.on_core > 1;
   sheet_say_if(
       sheet, shared,

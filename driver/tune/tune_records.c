@@ -7,6 +7,7 @@
 #include "tune_measure.h"
 #include "codegen/codegen.h"
 #include "ir/cost/kernel_record.h"
+#include "ir/word_patterns.h"
 #include "passes/tune/gpu.h"
 #include "passes/pass.h"
 #include <llvm-c/Core.h>
@@ -127,6 +128,24 @@ static void write_times(Module *to, const Module *of, const TuneDb *db) {
   }
 }
 
+/* Says so where no record is one of the target: the file changes nothing. */
+static void check_any(Ctx *c, const char *path, const TuneDb *db, const TargetFacts *target) {
+  const char *others = "";
+  for (uint32_t i = 0; i < db->n; i++) {
+    const TuneRecord *record = &db->at[i];
+    if (record->target == target->name && record->workers == target->workers) return;
+    const char *of = arena_printf(c->arena, "%s with %lld worker%s", record->target,
+                                  (long long)record->workers, record->workers == 1 ? "" : "s");
+    if (!text_lists(others, of)) others = arena_list(c->arena, others, "%s", of);
+  }
+  Report *r = diag_at(c->diag, "W1209", (Span){0}, "no record of `%s` is used: %s", path,
+                      db->n ? "none is of this target" : "it has none");
+  diag_fact(r, "the target is %s with %lld worker%s", target->name, (long long)target->workers,
+            target->workers == 1 ? "" : "s");
+  if (db->n) diag_fact(r, "%u record%s of %s", db->n, db->n == 1 ? "" : "s", others);
+  diag_help(r, "`shardc tune FILE -o %s` measures kernels for this target", path);
+}
+
 static void check_gaps(Module *settings, Module *of) {
   Tunables list = tune_kernels(of, NULL);
   for (uint32_t i = 0; i < list.n; i++) {
@@ -169,6 +188,7 @@ Exit use_records(Cli *o, Module *m) {
   Exit e = describe_target(o, m);
   if (e != EXIT_FINE) return e;
   if (path && !tune_load(o, path, &db)) return EXIT_ENVIRONMENT;
+  if (path) check_any(o->c, path, &db, &m->target);
   Module *of = ordered(m);
   if (!of) return EXIT_INPUT;
   if (path) write_settings(m, of, &db), write_times(m, of, &db);

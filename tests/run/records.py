@@ -75,6 +75,10 @@ for at, value in (WORKERS, '3'), (TARGET, 'x86_64_v4'), (SHAPE, None):
     rows = [r[:at] + [value] * (value is not None) + r[at + 1:] for r in timed(1000)]
     f, said = plan('p', rows=rows)
     check(f == plain and 'W1206' not in said, f'field {at}: {said}')
+    check(('W1209' in said) == (value is not None), f'records of others are named: {said}')
+    if at == TARGET: check('x86_64_v4 with ' in said and 'none is of this target' in said, said)
+f, said = plan('p', rows=[])
+check(f == plain and 'W1209' in said and 'it has none' in said, f'an empty file: {said}')
 broken = ['f32', 'f32 1 2 3 4 5', 'f32 1 2 3 4 5 6 7', 'u7 1 2 3 4 5 6', 'f32 1 2 3 4 5 -6', 'f32 1 2 0 4 5 6', ' ']
 f, said = plan('p', rows=[r[:SHAPE] + [shape] for r, shape in zip(timed(1000), broken * 9)])
 check(f == plain and f'{len(measured)} lines of `a.tune` are ignored' in said, f'broken shapes: {said}')
@@ -88,6 +92,8 @@ plain = plan('g')[0]
 (gpu, said), text = plan('g', rows=by_hand), plan('g', '--no-verify', rows=by_hand)[0]
 check(sources(plain) == {'arch': ({'products', 'attention', 'memory', 'launches'}, 0.15)}, str(plain['sources']))
 check('products' in sources(gpu)['record'][0] and sources(gpu)['arch'][0] == {'attention', 'memory', 'launches'}, text)
+check('tuning records of this target' in text and gpu['tuning_records'] == len(by_hand), text)
+check(plain['tuning_records'] == 0, str(plain))
 check('W12' not in said and gpu['seconds']['attention'] == plain['seconds']['attention'], said)
 twice = plan('g', rows=[r[:NS] + ['4000'] + r[NS + 1:] for r in by_hand])[0]
 near(twice['seconds']['products'], 2 * gpu['seconds']['products'], 'products of the GPU')
