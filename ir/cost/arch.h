@@ -12,6 +12,10 @@ typedef struct Arch {
   int widest;                  /* .. which may have up to that number of columns; 0: no more */
   double ramp;                 /* the ends of a tile take as long as this number of terms */
   double products, attention;  /* share of the peak, without the ends of tiles */
+  struct { /* attention by warpgroups, by a model (attention_time.h); 0: the arch has none */
+    double products, unit; /* share of the peak of its products; that by which its work is counted,
+                              so that `attention` times `reached` applies to all kernels */
+  } groups;
   bool in_turn; /* bytes of a product are moved before and after its arithmetic, not concurrently */
   double memory;                   /* share of hbm */
   double apart;                    /* how often bytes of other kernels than these are moved: 1, if

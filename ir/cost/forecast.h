@@ -18,6 +18,7 @@ typedef enum RateSource {
   BY_RECORD,  /* tuning records of the same shapes */
   BY_NEAREST, /* .. of the nearest ones */
   BY_MACHINE, /* the line `reached` of the machine block */
+  BY_MODEL,   /* attention_time.h: published rates of other kernels */
   BY_ARCH,    /* the row of arch.def, checked by runs */
   BY_GUESS,   /* .. checked by none */
   RATE_SOURCES

@@ -5,13 +5,13 @@
    Four of five are expected within the error. RECORD_ERROR is that of records of the same shape,
    which `tune` runs with empty caches, a step does not. The error of nearest records is that of the
    records themselves, each forecast by the others (kernel_time.h). MACHINE_ERROR is that of
-   bench/forecast. */
+   bench/forecast, MODEL_ERROR twice what attention's model differs from published rates. */
 #include "forecast_source.h"
 #include "ir/support/num.h"
 #include "ir/shape/placement.h"
 #include <string.h>
 
-static const double RECORD_ERROR = 0.05, MACHINE_ERROR = 0.1;
+static const double RECORD_ERROR = 0.05, MACHINE_ERROR = 0.1, MODEL_ERROR = 0.25;
 
 typedef struct SourceList {
   Forecast *forecast;
@@ -51,8 +51,11 @@ static void add_kernels(SourceList *list) {
   for (size_t i = 0; i < COUNT_OF(rows); i++) {
     KernelPart part = rows[i].part;
     double all = time->part[part], rest = all - time->recorded[part] - time->near[part];
+    double modeled = part == PART_ATTENTION ? time->modeled : 0;
     add(list, BY_RECORD, rows[i].name, time->recorded[part]);
     add(list, BY_NEAREST, rows[i].name, time->near[part]);
+    if (given(list->forecast, rows[i].word)) modeled = 0;
+    add(list, BY_MODEL, rows[i].name, modeled), rest -= modeled;
     if (rest > 1e-9 * all) add(list, source_of(list, rows[i].word), rows[i].name, rest);
   }
 }
@@ -80,6 +83,7 @@ void find_sources(Forecast *forecast, const Module *m) {
   for (int i = 0; i < RATE_SOURCES; i++) forecast->source[i] = (SourceOf){"", error};
   forecast->source[BY_RECORD].error = RECORD_ERROR;
   forecast->source[BY_MACHINE].error = MACHINE_ERROR;
+  forecast->source[BY_MODEL].error = MODEL_ERROR;
   if (near >= 0) forecast->source[BY_NEAREST].error = near > RECORD_ERROR ? near : RECORD_ERROR;
   SourceList list = {forecast, m->arena, arch->checked ? BY_ARCH : BY_GUESS, 0, 0};
   add_kernels(&list), add_messages(&list, m);
@@ -87,7 +91,8 @@ void find_sources(Forecast *forecast, const Module *m) {
 }
 
 const char *source_key(RateSource source) {
-  static const char *const keys[RATE_SOURCES] = {"record", "nearest", "machine", "arch", "guess"};
+  static const char *const keys[RATE_SOURCES] = {"record", "nearest", "machine",
+                                                 "model",  "arch",    "guess"};
   return keys[source];
 }
 
@@ -97,6 +102,9 @@ const char *source_words(Arena *arena, const Forecast *forecast, RateSource sour
   case BY_RECORD: return "tuning records";
   case BY_NEAREST: return "nearest tuning records";
   case BY_MACHINE: return "machine block, measured";
+  case BY_MODEL:
+    return arena_printf(arena, "model of kernels by wgmma on %s (%s), checked by no run",
+                        arch->name, arch->words);
   case BY_ARCH:
     return arena_printf(arena, "table of %s (%s), %s", arch->name, arch->words, arch->checked);
   case BY_GUESS:

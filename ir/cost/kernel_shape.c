@@ -1,11 +1,12 @@
 /* Shapes of kernels, and their text in tuning records (kernel_shape.h):
 
      elem  batch rows columns terms  flop  bytes     of a product
-     elem  queries keys width 1  flop  bytes         of attention
+     elem  queries keys width columns  flop  bytes   of attention: columns of a tile by wgmma, or 1
 
    Numbers are whole and above 0. */
 #include "kernel_shape.h"
 #include "count.h"
+#include "ir/kernel/flash_gpu.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,11 +32,19 @@ static void sizes_of_product(KernelShape *shape, const Fn *f, const Op *dot) {
     if (type_find(a, b->axis[i].dim) < 0) shape->size[SHAPE_COLUMNS] *= (double)b->axis[i].size;
 }
 
+/* Columns of a tile of scores, once the kernel is cut; 1: it is not one by wgmma. */
+static double group_columns(const Fn *f) {
+  const Attr *tile = attr_get(&f->attrs, ATTR_tile);
+  bool groups = !strcmp(attr_str(&f->attrs, ATTR_variant, ""), gemm_variant[GEMM_WGMMA]);
+  return groups && tile && tile->i > FLASH_GPU_COLUMNS ? (double)tile->list[FLASH_GPU_COLUMNS] : 1;
+}
+
 static void sizes_of_attention(KernelShape *shape, const Fn *f, const Op *o) {
   const Type *q = value_type(f, o->in[0]);
   shape->grad = o->code == OP_attention_grad;
   shape->size[SHAPE_WIDTH] = (double)type_size(q, o->group[1].from[0]);
   shape->size[SHAPE_QUERIES] = (double)type_count(q) / shape->size[SHAPE_WIDTH];
+  shape->size[SHAPE_BLOCK] = group_columns(f);
   shape->size[SHAPE_KEYS] = (double)type_size(value_type(f, o->in[1]), o->group[0].to[0]);
 }
 

@@ -9,11 +9,14 @@
    a tile (first loads, results) take as long as `ramp` terms. Attention has one share of the
    peak for the scores that its mask admits, and ends of its blocks of queries. Bytes move at the
    share of hbm that kernels reach, concurrently with the arithmetic; those of a product on
-   processors do not (`in_turn`), and its ends alone are added to its terms. Programs that fuse
-   less (`apart`) move those of other kernels more often, store scores, and work on signs in
-   passes over all numbers. Tuning records take precedence (kernel_record.h). */
+   processors do not (`in_turn`), and its ends alone are added to its terms. Attention by warpgroups
+   has a model (attention_time.h). Programs that fuse less (`apart`) move those of other kernels
+   more often, store scores, and work on signs in passes over all numbers. Tuning records take
+   precedence (kernel_record.h). */
 #include "kernel_time.h"
+#include "attention_time.h"
 #include "count.h"
+#include "ir/kernel/gemm_gpu.h"
 #include "ir/schedule/flight.h"
 #include <math.h>
 #include <stdlib.h>
@@ -26,7 +29,7 @@ double kernel_sum(const KernelTime *time) {
 
 /* ---- products ---- */
 
-enum { PART_TERMS = 512, STEP_COLUMNS = 8, NARROW_COLUMNS = 224 };
+enum { PART_TERMS = 512 };
 static const double NARROW = 12;
 
 static double whole(double x) { return (double)(int64_t)(x + 0.999999); }
@@ -49,8 +52,8 @@ static double stretch_of(const Arch *reach, const double *size, int width) {
 static double stretch(const Arch *reach, const double *size) {
   if (!reach->processors) return (size[SHAPE_TERMS] + reach->ramp) / size[SHAPE_TERMS];
   double least = stretch_of(reach, size, reach->widest ? reach->widest : reach->columns);
-  for (int width = reach->columns; width < reach->widest && width <= NARROW_COLUMNS;
-       width += STEP_COLUMNS) {
+  for (int width = reach->columns; width < reach->widest && width <= WGMMA_NARROW;
+       width += WGMMA_STEP) {
     double slower = (1 + NARROW / width) / (1 + NARROW / reach->widest);
     least = fmin(least, slower * stretch_of(reach, size, width));
   }
@@ -62,6 +65,7 @@ static double stretch(const Arch *reach, const double *size) {
 /* The operations that its mask admits, and on a GPU for each block of queries its ends, which take
    as long as `ramp` keys. */
 static double attention_work(const Arch *reach, const KernelShape *shape) {
+  if (attention_by_groups(reach, shape)) return attention_groups_work(reach, shape);
   if (!reach->processors) return shape->flop;
   double a_key = shape->size[SHAPE_QUERIES] * shape->size[SHAPE_WIDTH] * (shape->grad ? 10 : 4);
   return shape->flop + a_key * reach->ramp;
@@ -102,7 +106,9 @@ static double model_seconds(const Machine *machine, const KernelShape *shape) {
   double share = attention ? machine->reach->attention : machine->reach->products,
          seconds = work_of(machine->reach, shape).flop / (machine->flops * share),
          bytes = shape->bytes / machine->hbm;
-  if (attention) seconds += scores_time(machine, shape);
+  if (attention_by_groups(machine->reach, shape))
+    seconds += attention_groups_bytes(shape) / machine->hbm;
+  else if (attention) seconds += scores_time(machine, shape);
   if (machine->reach->in_turn && !attention) return seconds + bytes;
   return seconds > bytes ? seconds : bytes;
 }
@@ -126,7 +132,10 @@ static KernelTime reached(const Module *m, const Machine *machine, const Fn *f) 
   else if (machine->records && kernel_record_near(machine->records, &shape, NULL, &record, &same)) {
     time.part[shape.part] = recorded_seconds(machine, &record, &shape, same);
     (same ? time.recorded : time.near)[shape.part] = time.part[shape.part];
-  } else time.part[shape.part] = model_seconds(machine, &shape);
+  } else {
+    time.part[shape.part] = model_seconds(machine, &shape);
+    if (attention_by_groups(reach, &shape)) time.modeled = time.part[shape.part];
+  }
   return time;
 }
 
@@ -191,6 +200,7 @@ KernelTime kernels_time(const Module *m, const Machine *machine, const Fn *f) {
     if (kernel && kernel_beside(m, o->callee)) continue;
     KernelTime one =
         kernel ? kernel_time(m, machine, o->callee) : kernels_time(m, machine, o->callee);
+    sum.modeled += rounds_of(o) * one.modeled;
     for (int k = 0; k < KERNEL_PARTS; k++) {
       sum.part[k] += rounds_of(o) * one.part[k], sum.near[k] += rounds_of(o) * one.near[k];
       sum.recorded[k] += rounds_of(o) * one.recorded[k];

@@ -24,7 +24,7 @@ PASS = [*KERNELS, 'passes/base']                                  # queries of e
 STORED = ['runtime/base', 'runtime/comm', 'runtime/device']      # tensors, on a device, of one rank of many
 SEES = {
     'ir/support': [], 'ir': ['ir/support'], 'ir/mask': IR, 'ir/shape': IR, 'ir/plan': SHAPE, 'ir/schedule': PLAN,
-    'ir/text': SCHEDULE, 'ir/cost': [*SCHEDULE, 'ir/mask'], 'ir/kernel': MASK, 'ir/verify': KERNELS,
+    'ir/text': SCHEDULE, 'ir/cost': [*SCHEDULE, 'ir/mask', 'ir/kernel'], 'ir/kernel': MASK, 'ir/verify': KERNELS,
     'ir/interp': [*SCHEDULE, 'ir/mask'],
     'frontend/syntax': TEXT, 'frontend/settings': [*TEXT, 'frontend/syntax'],
     'frontend/model': [*TEXT, 'frontend/syntax'], 'frontend/plan': [*TEXT, 'frontend/settings', 'frontend/model'],

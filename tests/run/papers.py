@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from common import EXAMPLES, check
 
 SHARDC, ROOT = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
-WITHIN, LIMIT, STEPS = 58, 0.15, 0.12
+WITHIN, LIMIT, STEPS = 59, 0.15, 0.12
 OF_PAPERS = 'zero', 'offload', 'blog', 'onebit'   # the arch's shares were chosen with this size of buckets
 SIZES = {'1.5B': (48, 1600, 16), '8B': (72, 3072, 24), '40B': (88, 6144, 32), '60B': (132, 6144, 32),
          '80B': (100, 8192, 64), '100B': (125, 8192, 64), '120B': (150, 8192, 64), '140B': (175, 8192, 64),
@@ -144,8 +144,10 @@ def add_step(point, measured, name, arch='sm_90a', batch=4, late=False):
 
 
 def add_density(percent, forward, backward):
-    """Time of attention over listed blocks, as a multiple of dense time times their share."""
-    made = [('densities', 'p', None, None, dict(of=of)) for of in ('Dense', f'Listed{percent}')]
+    """Time of attention over listed blocks, as a multiple of dense time times their share; measured with kernels by
+    mma, which sm_90a had as well."""
+    made = [('densities', 'p', None, None, dict(of=of, machine_node_arch='sm_90'))
+            for of in ('Dense', f'Listed{percent}')]
     time = lambda j: j['forecast']['seconds']['attention']
     H100.append(Row('H100', f'attention, {percent} % listed', (4 * forward + 10 * backward) / 14, made,
                     lambda j: time(j[1]) / time(j[0]) / j[1]['lists'][0]['density']['mean']))
@@ -160,8 +162,8 @@ add_step('1.5B, states on the host', 1350, 'offload', batch=32)
 add_step('1.5B, states on the host, late', 1016, 'offload', batch=32, late=True)
 add_step('1.5B, gradients as well', 2340, 'offload_grads', 'sm_90', 32)
 for density in (50, 0.99, 1.01), (25, 1.04, 1.06), (10, 1.22, 1.26), (5, 1.59, 1.59): add_density(*density)
-# Programs for sm_90a have changed since: tiles of any width, weights in 16 bits, sums in their producers. Forecasts of
-# these rows are of the new programs, so that they may be up to CHANGED below the measured time.
+# Programs for sm_90a have changed since: tiles of any width, weights in 16 bits, sums in their producers, attention by
+# wgmma. Forecasts of these rows are of the new programs, so that they may be up to CHANGED below the measured time.
 CHANGED, OLDER = 0.3, {f'{row}, sm_90a' for row in ('124M', '1.5B', '1.5B, 8 micro-batches',
                                                     '1.5B, states on the host, late')}
 MISSES = {'1.5B, states on the host, sm_90a': 'the measured program ended each step after all its copies',
@@ -229,7 +231,7 @@ ORDERS = [(('ZeRO 3', '60B on 64'), ('ZeRO 3', '60B on 128')),               # m
 
 
 def check_today(done):
-    """Every published layout fits; programs of this compiler are forecast at 0.85 to 1.25 times the published rate."""
+    """Every published layout fits; programs of this compiler are forecast at 0.85 to 1.4 times the published rate."""
     rates = []
     for row in TODAY:
         j = done[str(row.made[0])]
@@ -238,7 +240,7 @@ def check_today(done):
         theirs = f'theirs {row.paper:7.0f}' if row.paper else 'in fp8        '
         print(f'{row.figure:20} {row.point:28} {theirs}  forecast {ours:7.0f} tokens/s a GPU')
         share = ours / row.paper if row.paper else 1
-        check(0.85 < share < 1.25, f'{row.figure}, {row.point}: {share:.2f} of theirs')
+        check(0.85 < share < 1.4, f'{row.figure}, {row.point}: {share:.2f} of theirs')
         if row.figure == 'MaxText': rates.append(ours)
     check(rates == sorted(rates, reverse=True), f'MaxText: {rates}')
 
@@ -259,7 +261,8 @@ def main():
             check(good, f'{row.point}: {ours:.4g}, measured {row.paper:.4g}')
         else: within += abs(off) <= LIMIT
         print(f'{row.figure:20} {row.point:28} paper {row.paper:6.4g}  forecast {ours:6.4g}  {100 * off:+4.0f} %'
-              + (f': {MISSES[row.point]}' if row.point in MISSES else ''))
+              + (f': {MISSES[row.point]}' if row.point in MISSES else '')
+              + (' (measured with older programs)' if row.figure == 'H100' and row.point in OLDER else ''))
         if '-v' in sys.argv: print('     ', json.dumps([done[str(m)]['forecast']['seconds'] for m in row.made]))
     check_today(done)
     rows = sum(row.paper is not None for row in ROWS)

@@ -1,0 +1,13 @@
+/* The cost of attention by warpgroups (wgmma) in a forecast. */
+#ifndef SHARDC_ATTENTION_TIME_H
+#define SHARDC_ATTENTION_TIME_H
+#include "arch.h"
+#include "kernel_shape.h"
+
+/* Is the kernel one by warpgroups, of an arch that has some? Others have one share of the peak. */
+bool attention_by_groups(const Arch *reach, const KernelShape *shape);
+/* The operations that its device could have done meanwhile at `groups.unit` of its peak. */
+double attention_groups_work(const Arch *reach, const KernelShape *shape);
+/* Bytes that the gradient's first phase reads, before the phases with products. */
+double attention_groups_bytes(const KernelShape *shape);
+#endif
