@@ -1,8 +1,8 @@
 # The stand-in GPU: a machine that runs PTX. Vectors of 32 lanes want AVX2, which every target of the
 # compiler has; directed rounding and contraction are done by hand.
-add_library(ptx STATIC ptx_async.c ptx_atomic.c ptx_body.c ptx_call.c ptx_check.c ptx_convert.c ptx_decode.c
+add_library(ptx STATIC ptx_async.c ptx_atomic.c ptx_body.c ptx_bulk.c ptx_call.c ptx_check.c ptx_convert.c ptx_decode.c
   ptx_device.c ptx_float.c ptx_flow.c ptx_group.c ptx_half.c ptx_int.c ptx_lex.c ptx_matrix.c ptx_memory.c ptx_move.c
-  ptx_parse.c ptx_round.c ptx_run.c ptx_slots.c ptx_sync.c ptx_wgmma.c)
+  ptx_parse.c ptx_round.c ptx_run.c ptx_signal.c ptx_slots.c ptx_sync.c ptx_wgmma.c)
 target_compile_options(ptx PRIVATE -O3 -march=x86-64-v3 -ffp-contract=off -fno-math-errno -fno-trapping-math
   $<$<C_COMPILER_ID:Clang>:-Wno-pass-failed>) # some loops it leaves as they are, and says so
 set_source_files_properties(ptx_round.c ptx_convert.c PROPERTIES COMPILE_OPTIONS -frounding-math)
@@ -15,7 +15,7 @@ foreach(name ops programs)
   add_test(NAME gpu/${name}_ptxas COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/assemble.sh $<TARGET_FILE:gpu_test_${name}>)
   set_tests_properties(gpu/${name}_ptxas PROPERTIES SKIP_RETURN_CODE 77)
 endforeach()
-foreach(name checks wgmma)
+foreach(name checks wgmma bulk)
   add_executable(gpu_test_${name} test_${name}.c small.c)
   target_link_libraries(gpu_test_${name} PRIVATE ptx cmocka)
   add_test(NAME gpu/${name} COMMAND gpu_test_${name})

@@ -13,7 +13,13 @@ typedef enum MutantKind {
   DROP_WAIT,      /* cp.async.wait_group and wgmma.wait_group go away */
   EASE_WAIT,      /* it waits for one group less */
   DROP_COMMIT,    /* cp.async.commit_group and wgmma.commit_group go away */
-  DROP_FENCE,     /* fence.proxy.async goes away */
+  DROP_FENCE,     /* fence.proxy.async and fence.mbarrier_init go away */
+  DROP_ARRIVAL,   /* mbarrier.arrive goes away */
+  MORE_ARRIVALS,  /* mbarrier.init expects one more, or one less */
+  OTHER_BYTES,    /* expect_tx: 16 more, or 16 less */
+  DROP_TEST,      /* mbarrier.try_wait says yes without a look */
+  OTHER_PHASE,    /* it waits for parity 0, or for 1 */
+  DROP_COPY,      /* cp.async.bulk.tensor goes away */
   NEGATE_GUARD,   /* @p becomes @!p */
   DROP_GUARD,     /* @p goes away: always; for a branch: always taken */
   NEVER_GUARD,    /* the guarded instruction goes away: never */

@@ -14,10 +14,12 @@
 #include <string.h>
 
 const char *const mutant_names[MUTANT_KINDS] = {
-    "barrier dropped", "wait dropped",    "wait eased",     "commit dropped",
-    "fence dropped",   "guard negated",   "guard dropped",  "never executed",
-    "compare shifted", "compare negated", "select swapped", "address term dropped",
-    "offset altered",  "next stage",      "stage before"};
+    "barrier dropped", "wait dropped",         "wait eased",       "commit dropped",
+    "fence dropped",   "arrival dropped",      "arrivals altered", "bytes altered",
+    "test dropped",    "phase altered",        "copy dropped",     "guard negated",
+    "guard dropped",   "never executed",       "compare shifted",  "compare negated",
+    "select swapped",  "address term dropped", "offset altered",   "next stage",
+    "stage before"};
 
 enum { LINES = 100000, NAME = 24, REGS = 12 };
 
@@ -118,7 +120,8 @@ static void find_sync(Scan *c, const Line *l) {
   bool product = starts(l->opcode, "wgmma.");
   if (starts(l->opcode, "cp.async.commit") || starts(l->opcode, "wgmma.commit"))
     put(c, DROP_COMMIT, l, l->at, l->end, ";");
-  if (starts(l->opcode, "fence.proxy.async")) put(c, DROP_FENCE, l, l->at, l->end, ";");
+  if (starts(l->opcode, "fence.proxy.async") || starts(l->opcode, "fence.mbarrier_init"))
+    put(c, DROP_FENCE, l, l->at, l->end, ";");
   if (!starts(l->opcode, "cp.async.wait") && !starts(l->opcode, "wgmma.wait")) return;
   put(c, DROP_WAIT, l, l->at, l->end, ";");
   const char *digit = l->opcode + strcspn(l->opcode, " \t;");
@@ -127,6 +130,52 @@ static void find_sync(Scan *c, const Line *l) {
            product ? "wgmma.wait_group.sync.aligned" : "cp.async.wait_group",
            *digit == ';' ? 1 : atoi(digit + 1) + 1);
   put(c, EASE_WAIT, l, l->at, l->end, with);
+}
+
+/* Operands i of the line: from and to, without blanks. */
+static bool operand(const Line *l, int i, const char **from, const char **to) {
+  const char *s = l->opcode + strcspn(l->opcode, " \t");
+  for (int k = 0; k <= i; k++) {
+    s += strspn(s, " \t");
+    const char *stop = s + strcspn(s, ",;");
+    if (k == i) {
+      *from = s, *to = stop;
+      return stop > s;
+    }
+    if (*stop == ';') return false;
+    s = stop + 1;
+  }
+  return false;
+}
+
+/* Operand i becomes the number. */
+static void put_number(Scan *c, MutantKind k, const Line *l, int i, int number) {
+  const char *from, *to;
+  char with[20];
+  if (!operand(l, i, &from, &to)) return;
+  snprintf(with, sizeof with, "%d", number);
+  put(c, k, l, from, to, with);
+}
+
+static int number_of(const Line *l, int i) {
+  const char *from, *to;
+  return operand(l, i, &from, &to) ? atoi(from) : 0;
+}
+
+static void find_signal(Scan *c, const Line *l) {
+  char regs[REGS][NAME], with[80];
+  if (starts(l->opcode, "cp.async.bulk")) put(c, DROP_COPY, l, l->at, l->end, ";");
+  if (starts(l->opcode, "mbarrier.arrive")) put(c, DROP_ARRIVAL, l, l->at, l->end, ";");
+  for (int more = -1; more <= 1; more += 2) {
+    if (starts(l->opcode, "mbarrier.init"))
+      put_number(c, MORE_ARRIVALS, l, 1, number_of(l, 1) + more);
+    if (starts(l->opcode, "mbarrier.arrive.expect_tx"))
+      put_number(c, OTHER_BYTES, l, 2, number_of(l, 2) + 16 * more);
+    if (starts(l->opcode, "mbarrier.try_wait")) put_number(c, OTHER_PHASE, l, 2, more > 0);
+  }
+  if (!starts(l->opcode, "mbarrier.try_wait") || !registers(l, regs)) return;
+  snprintf(with, sizeof with, "mov.pred %s, -1;", regs[0]);
+  put(c, DROP_TEST, l, l->opcode, l->end, with);
 }
 
 static void find_guard(Scan *c, const Line *l) {
@@ -157,22 +206,6 @@ static void find_compare(Scan *c, const Line *l) {
     if (rows[i][1]) put(c, SHIFT_COMPARE, l, at, to, rows[i][1]);
     put(c, NEGATE_COMPARE, l, at, to, rows[i][2]);
   }
-}
-
-/* Operands i of the line: from and to, without blanks. */
-static bool operand(const Line *l, int i, const char **from, const char **to) {
-  const char *s = l->opcode + strcspn(l->opcode, " \t");
-  for (int k = 0; k <= i; k++) {
-    s += strspn(s, " \t");
-    const char *stop = s + strcspn(s, ",;");
-    if (k == i) {
-      *from = s, *to = stop;
-      return stop > s;
-    }
-    if (*stop == ';') return false;
-    s = stop + 1;
-  }
-  return false;
 }
 
 static void find_select(Scan *c, const Line *l) {
@@ -212,7 +245,7 @@ static int moved(const Line *l) {
 
 static void put_offset(Scan *c, MutantKind k, const Line *l, const char *s, int by) {
   const char *close = memchr(s, ']', (size_t)(l->end - s));
-  if (!close || s[1] != '%') return;
+  if (!close || s[1] != '%' || memchr(s, ',', (size_t)(close - s))) return;
   const char *plus = memchr(s, '+', (size_t)(close - s));
   char with[40];
   snprintf(with, sizeof with, "+%d", (plus ? atoi(plus + 1) : 0) + by);
@@ -257,8 +290,8 @@ static bool walk(Scan *c, bool find) {
     if (split(s, number, &l)) {
       if (!find) more |= note_line(c, &l);
       else
-        find_sync(c, &l), find_guard(c, &l), find_compare(c, &l), find_select(c, &l),
-            find_term(c, &l), find_offset(c, &l), find_stage(c, &l);
+        find_sync(c, &l), find_signal(c, &l), find_guard(c, &l), find_compare(c, &l),
+            find_select(c, &l), find_term(c, &l), find_offset(c, &l), find_stage(c, &l);
     }
     s = strchr(s, '\n');
     if (s) s++;

@@ -62,6 +62,16 @@ bool ptx_param(const PtxModule *m, const char *name, int i, int *offset, int *by
 /* Address and size of a .global or .const variable. */
 bool ptx_variable(const PtxModule *m, const char *name, uint64_t *at, int64_t *bytes);
 
+/* Tensor maps: parameters of 128 bytes, aligned to 64, that describe a tensor for bulk copies. Dims
+ * begin with the contiguous one; elements; strides of the others in bytes. */
+enum { PTX_TENSOR_RANK = 5, PTX_TENSOR_BYTES = 128 };
+typedef struct PtxTensor {
+  uint64_t at, size[PTX_TENSOR_RANK], stride[PTX_TENSOR_RANK - 1];
+  uint32_t box[PTX_TENSOR_RANK];
+  int rank, element_bytes;
+} PtxTensor;
+const char *ptx_tensor_map(void *out, const PtxTensor *t); /* the rule it breaks; NULL: none */
+
 typedef struct PtxLaunch {
   const char *entry;
   uint32_t grid[3], block[3];

@@ -210,6 +210,10 @@ static void decode_copy(Reader *r, const Ins *ins) {
 
 void decode_cp(Reader *r, const Ins *ins) {
   if (ins->nparts < 3 || strcmp(ins->part[1], "async")) unknown(r, ins);
+  if (!strcmp(ins->part[2], "bulk")) {
+    decode_bulk(r, ins);
+    return;
+  }
   if (ins->nparts >= 5 && (!strcmp(ins->part[2], "ca") || !strcmp(ins->part[2], "cg")))
     decode_copy(r, ins);
   else decode_group(r, ins);

@@ -292,6 +292,12 @@ static void read_memory(Reader *r, Arg *a) {
   if (base.kind == ARG_SYMBOL && !base.symbol)
     read_error(r, r->t.line, "`%s` is not declared", (const char *)(uintptr_t)base.value);
   read_offset(r, a);
+  if (take_mark(r, ',')) {
+    Arg list = {0};
+    need_mark(r, '{');
+    read_vector(r, &list);
+    a->parts = list.parts, a->nparts = list.nparts;
+  }
   need_mark(r, ']');
 }
 

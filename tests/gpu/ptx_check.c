@@ -16,14 +16,13 @@
 #include <string.h>
 
 /* ---- intervals ---- */
-void warp_interval(Warp *w) {
-  Cta *c = w->cta;
+static uint32_t new_stamp(Cta *c, uint32_t owner) {
   PtxDevice *d = c->launch->device;
-  if (!d->o.check) return;
+  if (!d->o.check) return 0;
   if (d->stamp >= (UINT32_C(1) << 27) - 2) {
-    fault(w, c->launch->f->ops, 0,
+    fault(&c->warps[0], c->launch->f->ops, 0,
           "the race check has no numbers left: too many barriers in one launch");
-    return;
+    return 0;
   }
   if (c->nowner == c->owner_room) {
     uint32_t room = c->owner_room ? 2 * c->owner_room : 256;
@@ -31,10 +30,16 @@ void warp_interval(Warp *w) {
     if (!more) abort();
     c->owner = more, c->owner_room = room;
   }
-  w->stamp = ++d->stamp;
-  c->owner[c->nowner++] = (uint8_t)w->index;
-  w->known[w->index] = w->stamp;
+  c->owner[c->nowner++] = (uint8_t)owner;
+  return ++d->stamp;
 }
+
+void warp_interval(Warp *w) {
+  uint32_t stamp = new_stamp(w->cta, w->index);
+  if (stamp) w->stamp = w->known[w->index] = stamp;
+}
+
+uint32_t interval_of_copies(Cta *c) { return new_stamp(c, c->nwarps); }
 
 /* Stamps run out: who touched what in earlier launches is forgotten. */
 void races_forget(PtxDevice *d) {
@@ -76,6 +81,10 @@ static bool report_race(Warp *w, const Op *op, int lane, const Touch *t, uint32_
   if (v < 0)
     fault(w, op, lane, "race on %s memory: %s of what another CTA %s in this launch", space, i,
           they);
+  else if ((uint32_t)v == w->cta->nwarps)
+    fault(w, op, lane,
+          "race on %s memory at %#llx: %s of what a bulk copy %s, with no wait between", space,
+          (unsigned long long)t->offset, i, they);
   else
     fault(w, op, lane,
           "race on %s memory at %#llx: %s of what thread %u %s with no barrier between", space,
@@ -163,15 +172,17 @@ static bool write_cell(Warp *w, const Op *op, int lane, const Touch *t, const Me
 
 static bool race(Warp *w, const Op *op, int lane, const Touch *t) {
   const Launch *l = w->cta->launch;
-  Me me = {w, w->stamp << 5 | (uint32_t)lane, 0};
+  Me me = {w, (t->stamp ? t->stamp : w->stamp) << 5 | (uint32_t)lane, 0};
   me.since = t->space == SPACE_SHARED ? w->cta->first_stamp : l->first_stamp;
   for (uint64_t at = t->offset & ~UINT64_C(3); at < t->offset + t->bytes; at += 4) {
     Cell *c = &t->plane->cells[at >> 2];
     uint8_t bytes = 15;
     if (t->bytes < 4) bytes = (uint8_t)(((1 << t->bytes) - 1) << (t->offset & 3));
-    if (c->flying & bytes) {
+    if (c->flying & bytes && !t->signal) {
       fault(w, op, lane,
-            "shared memory at %#llx awaits an asynchronous copy that was not waited for",
+            c->flying >> 4 ? "shared memory at %#llx is an mbarrier"
+                           : "shared memory at %#llx awaits an asynchronous copy that was not "
+                             "waited for",
             (unsigned long long)t->offset);
       return false;
     }

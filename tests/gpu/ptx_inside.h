@@ -10,7 +10,8 @@
 #include "ptx.h"
 #include <stddef.h>
 
-enum { LANES = 32, MAX_WARPS = 32, MAX_BARRIERS = 16, MAX_ARGS = 16 };
+enum { LANES = 32, MAX_WARPS = 32, MAX_BARRIERS = 16, MAX_ARGS = 16, MAX_SIGNALS = 64 };
+enum { SIGNAL_WAIT = MAX_BARRIERS + 1 }; /* Warp.waits of the first mbarrier */
 #define ALL_LANES 0xffffffffu
 #define NO_SLOT INT32_MIN
 
@@ -136,7 +137,8 @@ typedef struct Cell {
   uint32_t constant;               /* stamp of the last ld.global.nc */
   uint8_t wrote_bytes, read_bytes; /* of the word: the first's in bits 0-3, the second's in 4-7 */
   uint8_t atomic;                  /* bit 0: wrote was an atomic write, bit 1: wrote2 */
-  uint8_t flying;                  /* bytes that an asynchronous copy has yet to bring */
+  uint8_t flying;                  /* bytes that an asynchronous copy has yet to bring; bit 4: an
+                                      mbarrier has all of them */
   uint8_t constant_bytes;          /* that `constant` read */
 } Cell;
 
@@ -169,6 +171,7 @@ bool bits_all(const uint8_t *bits, int64_t from, int64_t n);
 /* ---- a launch ---- */
 typedef struct Flight Flight;   /* an asynchronous copy under way */
 typedef struct Product Product; /* a product of a warpgroup under way */
+typedef struct Copy Copy;       /* a bulk copy under way */
 typedef struct Launch Launch;
 typedef struct Cta Cta;
 
@@ -183,15 +186,16 @@ struct Warp {
   uint32_t stamp; /* of this interval */
   uint32_t carry; /* condition code of add.cc */
   uint32_t slice; /* jumps until others get their turn */
-  int waits;      /* barrier id + 1; 0: it runs */
+  int waits;      /* barrier id + 1; SIGNAL_WAIT + number of an mbarrier; 0: it runs */
   const Op *red;  /* bar.red that waits for its result */
   uint32_t red_mask;
-  Flight *flights;           /* oldest first */
-  uint32_t groups[LANES];    /* committed by each lane */
-  Product *products;         /* oldest first */
-  uint32_t product_groups;   /* committed */
-  uint32_t fenced;           /* its last fence.proxy.async began this interval */
-  uint32_t known[MAX_WARPS]; /* intervals of others that are over for this warp */
+  Flight *flights;               /* oldest first */
+  uint32_t groups[LANES];        /* committed by each lane */
+  Product *products;             /* oldest first */
+  uint32_t product_groups;       /* committed */
+  uint32_t fenced;               /* its last fence.proxy.async began this interval */
+  uint32_t known[MAX_WARPS + 1]; /* intervals of others that are over for this warp; those of bulk
+                                    copies are the last, after all warps */
 };
 
 typedef struct Barrier {
@@ -202,6 +206,18 @@ typedef struct Barrier {
   uint32_t ones, threads;     /* bar.red: predicates that were true, all */
 } Barrier;
 
+typedef struct Signal {          /* an mbarrier */
+  uint32_t at;                   /* in shared memory */
+  uint32_t expected, pending;    /* arrivals of a phase; of these, those to come */
+  int64_t bytes;                 /* that copies have yet to bring */
+  uint32_t phase, by;            /* number; the thread that initialised it */
+  uint8_t fences;                /* FENCE_INIT, FENCE_ASYNC: that followed */
+  uint32_t came[MAX_WARPS + 1];  /* intervals that are over for who came in this phase */
+  uint32_t known[MAX_WARPS + 1]; /* .. for those that wait for the phase before */
+  uint32_t seen[MAX_WARPS];      /* phases that had ended when a warp last waited */
+} Signal;
+enum { FENCE_INIT = 1, FENCE_ASYNC = 2 };
+
 struct Cta {
   Launch *launch;
   uint32_t at[3], index;
@@ -211,8 +227,11 @@ struct Cta {
   uint32_t shared_end;
   uint8_t *local; /* of all threads */
   Barrier barriers[MAX_BARRIERS];
+  Signal signals[MAX_SIGNALS];
+  uint32_t nsignals;
+  Copy *copies; /* newest first */
   uint32_t first_stamp;
-  uint8_t *owner; /* of stamp - first_stamp: its warp */
+  uint8_t *owner; /* of stamp - first_stamp: its warp; nwarps: a bulk copy */
   uint32_t nowner, owner_room;
 };
 
@@ -262,6 +281,7 @@ Went fault(Warp *w, const Op *op, int lane, const char *format, ...)
 bool together(Warp *w, const Op *op, uint32_t mask, uint32_t need, Went *went);
 void warp_keep(Warp *w); /* notes w->pc for the lanes that run */
 Step step_jump, step_exit, step_trap;
+uint32_t launch_draw(Launch *l, uint32_t below); /* a random number; 0 without a seed */
 
 /* parse.c */
 const Function *find_entry(const PtxModule *m, const char *name);
@@ -272,14 +292,17 @@ bool barrier_try(Cta *c, int id); /* whom the barrier holds goes on, if all came
 bool members_here(Warp *w, const Op *op, int32_t slot, uint32_t mask, Went *went);
 
 /* check.c */
-void warp_interval(Warp *w); /* what the warp did so far is before what its lanes do next */
+void warp_interval(Warp *w);         /* what the warp did so far is before what its lanes do next */
+uint32_t interval_of_copies(Cta *c); /* its stamp */
 void races_forget(PtxDevice *d);
 typedef struct Touch { /* one access of one lane */
   Plane *plane;
   uint64_t offset;
   uint32_t bytes;
   bool write, atomic;
-  bool constant; /* ld.global.nc */
+  bool constant;  /* ld.global.nc */
+  bool signal;    /* by an instruction of mbarriers */
+  uint32_t stamp; /* of the interval; 0: that of the warp */
   Space space;
 } Touch;
 bool touch(Warp *w, const Op *op, int lane, const Touch *t); /* false: reported */
@@ -287,6 +310,18 @@ bool touch(Warp *w, const Op *op, int lane, const Touch *t); /* false: reported 
 /* ptx_async.c */
 void flights_drop(Warp *w);
 
+/* ptx_signal.c */
+Signal *signal_find(Warp *w, const Op *op, int lane, uint32_t at); /* NULL: reported */
+void signal_test(Cta *c, Signal *s); /* ends its phase, if nothing is missing */
+void signals_fence(Warp *w, uint32_t mask, uint8_t fence);
+void signals_drop(Cta *c);
+
+/* ptx_bulk.c */
+bool copies_bring(Cta *c); /* one of them; false: there is none */
+void copies_drop(Cta *c);
+
 /* ptx_wgmma.c */
 void products_drop(Warp *w);
+/* Whoever wrote the word for ordinary reads has fenced it for asynchronous ones; else false. */
+bool check_fenced(Warp *w, const Op *op, int lane, uint32_t at);
 #endif

@@ -318,6 +318,8 @@ void decode_address(Reader *r, const Ins *ins, const Arg *a, int32_t *slot, RegK
                     int64_t *offset) {
   if (a->kind != ARG_MEMORY)
     read_error(r, ins->line, "`%s` needs an address in brackets", ins->opcode);
+  if (a->nparts && (ins->nparts < 3 || strcmp(ins->part[2], "bulk")))
+    read_error(r, ins->line, "`%s` has no coordinates", ins->opcode);
   *offset = a->offset;
   if (a->reg != REG_NONE) {
     if (a->reg != REG_32 && a->reg != REG_64)

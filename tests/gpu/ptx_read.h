@@ -78,8 +78,8 @@ typedef struct Arg {
   uint64_t value;
   int64_t offset;
   const Symbol *symbol;
-  bool negated; /* !p */
-  struct Arg *parts;
+  bool negated;      /* !p */
+  struct Arg *parts; /* of a vector; of memory: coordinates, [a, {x, y}] */
   int nparts;
 } Arg;
 typedef struct Ins {
@@ -188,6 +188,7 @@ void decode_lanes(Reader *r, const Ins *ins);
 _Noreturn void unknown(Reader *r, const Ins *ins);
 
 typedef void Decoder(Reader *r, const Ins *ins);
+Decoder decode_bulk; /* ptx_bulk.c: cp.async.bulk.tensor */
 #define OPCODE(NAME, FN) Decoder FN;
 #include "ptx_ops.def"
 #undef OPCODE

@@ -213,7 +213,8 @@ Went step_trap(Warp *w, const Op *op, uint32_t mask) {
 }
 
 /* ---- a CTA ---- */
-static uint32_t draw(Launch *l, uint32_t below) {
+uint32_t launch_draw(Launch *l, uint32_t below) {
+  if (!l->random) return 0;
   l->random = l->random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
   return (uint32_t)((l->random >> 33) % below);
 }
@@ -272,14 +273,29 @@ static void start_cta(Cta *c, uint32_t index) {
   c->index = index;
   c->at[0] = index % g->grid[0], c->at[1] = index / g->grid[0] % g->grid[1];
   c->at[2] = index / g->grid[0] / g->grid[1];
-  c->live = c->nwarps, c->nowner = 0, c->first_stamp = c->launch->device->stamp + 1;
+  c->live = c->nwarps, c->nowner = 0, c->nsignals = 0,
+  c->first_stamp = c->launch->device->stamp + 1;
   memset(c->barriers, 0, sizeof c->barriers);
   if (c->shared.written) memset(c->shared.written, 0, c->shared_end / 8 + 1);
   for (uint32_t i = 0; i < c->nwarps; i++) start_warp(c, i, c->warps[i].regs);
   for (uint32_t i = 0; i < c->nwarps; i++) {
     warp_interval(&c->warps[i]);
-    for (uint32_t k = 0; k < c->nwarps; k++) c->warps[i].known[k] = c->first_stamp;
+    for (uint32_t k = 0; k <= c->nwarps; k++) c->warps[i].known[k] = c->first_stamp;
   }
+}
+
+static void report_waiting(Warp *first, const Op *op, const char *text) {
+  const Cta *c = first->cta;
+  int lane = first_lane(first->alive);
+  if (first->waits >= SIGNAL_WAIT) {
+    const Signal *s = &c->signals[first->waits - SIGNAL_WAIT];
+    fault(first, op, lane, "deadlock: the mbarrier at %#x waits for %u arrivals and %lld bytes;%s",
+          s->at, s->pending, (long long)s->bytes, text);
+    return;
+  }
+  const Barrier *b = &c->barriers[first->waits - 1];
+  fault(first, op, lane, "deadlock: %u of %u threads came to barrier %d;%s", b->arrived,
+        b->expected, first->waits - 1, text);
 }
 
 static bool report_deadlock(Cta *c) {
@@ -292,13 +308,12 @@ static bool report_deadlock(Cta *c) {
     if (!first) first = w;
     const Op *op = &c->launch->f->ops[w->lane_pc[first_lane(w->alive)]];
     if (n < 300)
-      n += snprintf(text + n, sizeof text - (size_t)n, "%s warp %u barrier %d at PTX line %u",
-                    n ? "," : "", i, w->waits - 1, op->line);
+      n += snprintf(text + n, sizeof text - (size_t)n, "%s warp %u %sbarrier %d at PTX line %u",
+                    n ? "," : "", i, w->waits < SIGNAL_WAIT ? "" : "m",
+                    w->waits < SIGNAL_WAIT ? w->waits - 1 : w->waits - SIGNAL_WAIT, op->line);
   }
-  const Barrier *b = &c->barriers[first->waits - 1];
   const Op *op = &c->launch->f->ops[first->lane_pc[first_lane(first->alive)]];
-  fault(first, op, first_lane(first->alive), "deadlock: %u of %u threads came to barrier %d;%s",
-        b->arrived, b->expected, first->waits - 1, text);
+  report_waiting(first, op, text);
   return false;
 }
 
@@ -307,15 +322,17 @@ static bool run_cta(Cta *c, uint32_t index) {
   start_cta(c, index);
   while (c->live && !l->failed) {
     bool ran = false;
-    uint32_t turn = l->random ? draw(l, c->nwarps) : 0;
+    uint32_t turn = launch_draw(l, c->nwarps);
+    if (launch_draw(l, 3) == 1) copies_bring(c);
     for (uint32_t k = 0; k < c->nwarps && !l->failed; k++) {
       Warp *w = &c->warps[(turn + k) % c->nwarps];
       if (!w->alive || w->waits) continue;
       run_warp(w);
       ran = true;
     }
-    if (!ran && c->live) return report_deadlock(c);
+    if (!ran && c->live && !copies_bring(c)) return report_deadlock(c);
   }
+  copies_drop(c), signals_drop(c);
   for (uint32_t i = 0; i < c->nwarps; i++) flights_drop(&c->warps[i]), products_drop(&c->warps[i]);
   return !l->failed;
 }
@@ -400,7 +417,7 @@ static void run_all(Launch *l) {
     return;
   }
   for (uint32_t i = 0; i < n; i++) {
-    uint32_t k = draw(l, i + 1);
+    uint32_t k = launch_draw(l, i + 1);
     order[i] = order[k], order[k] = i;
   }
   for (uint32_t i = 0; i < n && run_cta(&l->cta, order[i]);) i++;

@@ -49,12 +49,13 @@ static uint32_t place_of(const Operand *x, int i, int k) {
   return at ^ ((at >> 3) & 0x70);
 }
 
-static bool check_fenced(const Operand *x, int lane, uint32_t at) {
-  const Cta *c = x->w->cta;
+bool check_fenced(Warp *w, const Op *op, int lane, uint32_t at) {
+  const Cta *c = w->cta;
   if (!c->shared.cells) return true;
   uint32_t stamp = c->shared.cells[at >> 2].wrote >> 5, of = stamp - c->first_stamp;
-  if (!stamp || of >= c->nowner || stamp < c->warps[c->owner[of]].fenced) return true;
-  fault(x->w, x->op, lane, "warp %u wrote the bytes at 0x%x and no fence.proxy.async followed",
+  if (!stamp || of >= c->nowner || c->owner[of] == c->nwarps) return true;
+  if (stamp < c->warps[c->owner[of]].fenced) return true;
+  fault(w, op, lane, "warp %u wrote the bytes at 0x%x and no fence.proxy.async followed",
         c->owner[of], at);
   return false;
 }
@@ -66,7 +67,8 @@ static bool read_piece(const Operand *x, int i, int k, float *out, int apart) {
   if (at < SHARED_FIRST || at + 16 > w->cta->shared_end)
     return fault(w, x->op, 0, "an operand at 0x%x is out of shared memory", at), false;
   Touch t = {.plane = &w->cta->shared, .offset = at, .bytes = 16, .space = SPACE_SHARED};
-  if (w->cta->shared.cells && (!touch(w, x->op, i % LANES, &t) || !check_fenced(x, i % LANES, at)))
+  if (w->cta->shared.cells &&
+      (!touch(w, x->op, i % LANES, &t) || !check_fenced(w, x->op, i % LANES, at)))
     return false;
   for (int j = 0; j < 8; j++) {
     uint16_t h;
@@ -194,14 +196,14 @@ static Went step_commit(Warp *w, const Op *op, uint32_t mask) {
 
 /* imm: groups that may stay under way */
 static Went step_wait(Warp *w, const Op *op, uint32_t mask) {
-  (void)mask;
-  bool late = w->cta->launch->device->o.late;
+  bool late = w->cta->launch->device->o.late, done = false;
   while (w->products && (int64_t)w->products->group + op->imm < (int64_t)w->product_groups) {
     Product *p = w->products;
     if (late && !perform(w, p)) return WENT_WAITING;
-    w->products = p->next;
+    w->products = p->next, done = true;
     free(p);
   }
+  if (done && (mask & w->alive) == w->alive) warp_interval(w); /* its reads are over */
   return WENT_ON;
 }
 
@@ -280,14 +282,18 @@ void decode_wgmma(Reader *r, const Ins *ins) {
 
 /* ---- fences ---- */
 static Went step_fence(Warp *w, const Op *op, uint32_t mask) {
-  (void)op;
+  signals_fence(w, mask, op->sub);
+  if (op->sub != FENCE_ASYNC) return WENT_ON;
   if ((mask & w->alive) != w->alive) return WENT_ON;
   warp_interval(w);
   w->fenced = w->stamp;
   return WENT_ON;
 }
 
-/* Only the fence for asynchronous reads and writes has an effect on this machine. */
+/* Only the fences for asynchronous reads and writes have an effect on this machine. */
 void decode_fence(Reader *r, const Ins *ins) {
-  if (has_part(ins, "proxy") && has_part(ins, "async")) emit(r, ins)->step = step_fence;
+  bool async = has_part(ins, "proxy") && has_part(ins, "async");
+  if (!async && !has_part(ins, "mbarrier_init")) return;
+  Op *op = emit(r, ins);
+  op->step = step_fence, op->sub = async ? FENCE_ASYNC : FENCE_INIT;
 }
