@@ -56,6 +56,7 @@ struct Emit {
   const Axes *guarded; /* GPU: values without these dims do not ask Point.guard; NULL: all ask it */
   const char *symbol;  /* of the kernel, in C: phases are SYMBOL_p0, .. */
   LLVMValueRef pointer[MAX_RESULTS * 4]; /* buffers of this phase, loaded at its start */
+  LLVMValueRef map[2]; /* GPU: its tensor maps (ir/kernel/tensor_map.h); NULL: none */
 };
 
 /* life of an Emit (emit.c); the caller sets the module's data layout before emitting */

@@ -40,7 +40,9 @@ typedef enum HostCall {
 void host_call(HostWriter *writer, const char *indent, HostCall c);
 
 void host_kernels(
-    HostWriter *writer);              /* host_tables.c: kernel descriptions, before the functions */
+    HostWriter *writer); /* host_tables.c: kernel descriptions, before the functions */
+/* The table SYMBOL_maps, if the kernel has tensor maps; how many (host_maps.c). */
+int host_maps(HostWriter *writer, const Fn *k, const char *symbol);
 void host_tables(HostWriter *writer); /* everything after them, rt_the_program last */
 void host_function(HostWriter *writer, const Fn *f); /* host_body.c */
 uint32_t host_count_collectives(const Module *m);

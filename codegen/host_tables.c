@@ -81,6 +81,7 @@ static const Fn *larger_of(const Module *m, const Fn *k) {
 static void put_gpu_kernel(HostWriter *writer, const Fn *k, const char *symbol, int phases) {
   must(attr_get(&k->attrs, ATTR_threads), "host: kernel %s has no threads", k->name);
   host_put(writer, "extern const rt_image %s_image;\n", symbol);
+  int maps = host_maps(writer, k, symbol);
   put_head(writer, k, symbol, phases);
   for (int p = 0; p < phases; p++)
     host_put(writer, "%s{.entry = \"%s_p%d\", .chunks = %lld, .threads = %lld, .shared = %lld}",
@@ -89,6 +90,7 @@ static void put_gpu_kernel(HostWriter *writer, const Fn *k, const char *symbol, 
   host_put(writer, "},\n    .image = &%s_image, .nbuffers = %u", symbol, buffers_of(k));
   const Fn *larger = larger_of(writer->m, k);
   if (larger) host_put(writer, ", .larger = &%s", kernel_symbol(writer->m, larger));
+  if (maps) host_put(writer, ", .maps = %s_maps, .nmaps = %d", symbol, maps);
 }
 
 /* For the rates that `--profile` writes as lines of a machine block. */

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { RT_ABI_VERSION = 20, RT_MAX_RANK = 8, RT_MAX_PHASES = 4, RT_MAX_AXES = 8 };
+enum { RT_ABI_VERSION = 21, RT_MAX_RANK = 8, RT_MAX_PHASES = 4, RT_MAX_AXES = 8 };
 
 typedef struct rt_ctx rt_ctx;
 
@@ -28,6 +28,15 @@ typedef enum rt_part { /* of a step's time: by which rate of a machine block a k
                        RT_PART_ATTENTION
 } rt_part;
 
+/* How bulk copies of a kernel see a buffer: a parameter of 128 bytes that the driver encodes
+   (cuTensorMapEncodeTiled), after the addresses of all buffers. Dims begin with the contiguous one;
+   elements, distances in bytes, elements of the box that a copy brings. */
+enum { RT_MAP_RANK = 5, RT_KERNEL_MAPS = 2 };
+typedef struct rt_tensor_map {
+  int buffer, elem_bytes, rank;
+  int64_t size[RT_MAP_RANK], stride[RT_MAP_RANK], box[RT_MAP_RANK];
+} rt_tensor_map;
+
 typedef struct rt_kernel {
   const char *name;   /* such as h.forward.dot3 */
   const char *source; /* where in the model file, such as gpt2.shard:19 */
@@ -46,6 +55,8 @@ typedef struct rt_kernel {
   int nbuffers;          /* in a program for a GPU */
   /* On a GPU: a variant with more shared memory, which runs instead if a CTA may have that much. */
   const struct rt_kernel *larger;
+  const rt_tensor_map *maps;
+  int nmaps;
 } rt_kernel;
 
 /* The arenas, each allocated once at start. Arenas named HOST are host memory; on a CPU all arenas

@@ -5,6 +5,7 @@
    compiles nothing: the bundle holds PTX, executables and the interpreter. */
 #ifndef SHARDC_BENCH_BUNDLE_H
 #define SHARDC_BENCH_BUNDLE_H
+#include "ir/kernel/tensor_map.h"
 #include "runtime/device/cuda/cuda.h"
 #include <stdio.h>
 
@@ -77,9 +78,14 @@ bool gpu_open(Gpu *g, int number);                 /* parts see one, number 0 */
 bool gpu_ok(Gpu *g, CUresult e, const char *what); /* fills why */
 bool gpu_load(Gpu *g, const char *ptx, CUmodule *m);
 bool gpu_function(Gpu *g, CUmodule m, const char *entry, int64_t shared, CUfunction *f);
-/* Every parameter is one address. */
+typedef struct GpuMaps { /* of a kernel's buffers, parameters after their addresses */
+  int n;
+  rt_tensor_map at[RT_KERNEL_MAPS];
+} GpuMaps;
+/* Every parameter is one address, or a map; NULL: no maps. */
 bool gpu_launch(Gpu *g, CUfunction f, int64_t ctas, int threads, int64_t shared, CUdeviceptr *at,
-                int n);
+                int n, const GpuMaps *maps);
+GpuMaps gpu_maps_of(const Module *m, const Fn *k);
 bool gpu_wait(Gpu *g);
 void gpu_begin(Gpu *g);
 double gpu_end(Gpu *g);          /* seconds since gpu_begin, as the GPU counts; NaN: failed */

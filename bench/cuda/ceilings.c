@@ -69,7 +69,7 @@ static double timed(Gpu *g, CUfunction f, int64_t ctas, int threads, CUdeviceptr
   double t[ROUNDS];
   for (int i = -2; i < ROUNDS; i++) {
     gpu_begin(g);
-    if (!gpu_launch(g, f, ctas, threads, 0, at, n)) return NAN;
+    if (!gpu_launch(g, f, ctas, threads, 0, at, n, NULL)) return NAN;
     t[i < 0 ? 0 : i] = gpu_end(g);
   }
   return median(t, ROUNDS);

@@ -45,10 +45,31 @@ bool gpu_function(Gpu *g, CUmodule m, const char *entry, int64_t shared, CUfunct
          gpu_ok(g, g->api.cuFuncSetAttribute(*f, CU_FUNC_SHARED, (int)shared), "shared memory");
 }
 
+GpuMaps gpu_maps_of(const Module *m, const Fn *k) {
+  TensorMap map[KERNEL_MAPS];
+  GpuMaps maps = {.n = kernel_maps(m, k, map)};
+  for (int i = 0; i < maps.n; i++) {
+    rt_tensor_map *to = &maps.at[i];
+    to->buffer = (int)map[i].buffer, to->elem_bytes = (int)elem_bytes(map[i].elem);
+    to->rank = map[i].rank;
+    memcpy(to->size, map[i].size, sizeof to->size);
+    memcpy(to->stride, map[i].stride, sizeof to->stride);
+    memcpy(to->box, map[i].box, sizeof to->box);
+  }
+  return maps;
+}
+
 bool gpu_launch(Gpu *g, CUfunction f, int64_t ctas, int threads, int64_t shared, CUdeviceptr *at,
-                int n) {
-  void *argument[MOST];
+                int n, const GpuMaps *maps) {
+  void *argument[MOST + RT_KERNEL_MAPS];
+  CuTensorMap map[RT_KERNEL_MAPS];
   for (int i = 0; i < n && i < MOST; i++) argument[i] = &at[i];
+  for (int i = 0; maps && i < maps->n; i++) {
+    const rt_tensor_map *of = &maps->at[i];
+    if (!gpu_ok(g, rt_cuda_map(&g->api, of, at[of->buffer], &map[i]), "encode a tensor map"))
+      return false;
+    argument[n + i] = &map[i];
+  }
   return gpu_ok(g,
                 g->api.cuLaunchKernel(f, (unsigned)ctas, 1, 1, (unsigned)threads, 1, 1,
                                       (unsigned)shared, g->stream, argument, NULL),

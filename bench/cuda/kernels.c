@@ -92,12 +92,14 @@ static bool launch_all(Session *s, Running *r, CUdeviceptr *at, int n) {
   const Attr *ctas = attr_get(&r->k->attrs, ATTR_chunks),
              *threads = attr_get(&r->k->attrs, ATTR_threads),
              *shared = attr_get(&r->k->attrs, ATTR_shared);
+  GpuMaps maps = gpu_maps_of(r->m, r->k);
   for (int64_t p = 0; p < ctas->i; p++) {
     char entry[300];
     CUfunction f;
     snprintf(entry, sizeof entry, "%s_p%d", kernel_symbol(r->m, r->k), (int)p);
     if (!gpu_function(&s->gpu, s->module, entry, shared->list[p], &f) ||
-        !gpu_launch(&s->gpu, f, ctas->list[p], (int)threads->list[p], shared->list[p], at, n) ||
+        !gpu_launch(&s->gpu, f, ctas->list[p], (int)threads->list[p], shared->list[p], at, n,
+                    &maps) ||
         !gpu_wait(&s->gpu))
       return false;
   }

@@ -185,9 +185,10 @@ static bool launch(Sweep *s, Variant *v) {
              *threads = attr_get(&v->k->attrs, ATTR_threads),
              *shared = attr_get(&v->k->attrs, ATTR_shared);
   int n = s->nbuffers - !attr_get(&v->k->attrs, ATTR_workspace);
+  GpuMaps maps = gpu_maps_of(s->m, v->k);
   for (int p = 0; p < v->phases; p++)
     if (!gpu_launch(&s->gpu, v->phase[p], ctas->list[p], (int)threads->list[p], shared->list[p],
-                    s->buffer, n))
+                    s->buffer, n, &maps))
       return false;
   return true;
 }

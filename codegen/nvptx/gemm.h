@@ -41,6 +41,14 @@ void gemm_place(Gemm *x, LLVMValueRef tile); /* i32: number of a tile of a range
 /* ---- all of a phase (gemm_wgmma.c) ---- */
 void gemm_wgmma(Gemm *x);
 
+/* ---- bulk tensor copies of it (gemm_bulk.c) ---- */
+static inline bool gemm_is_bulk(const Gemm *x) { return x->g.tile[GEMM_BY] == BY_BULK; }
+void gemm_bulk_begin(Gemm *x); /* by all threads: mbarriers of the ring */
+LLVMValueRef gemm_bulk_full(Gemm *x, LLVMValueRef stage); /* of a stage, by its number */
+LLVMValueRef gemm_bulk_empty(Gemm *x, LLVMValueRef stage);
+/* By one thread: tile kt of k of both operands to the stage of that number, at that offset. */
+void gemm_bulk_bring(Gemm *x, LLVMValueRef kt, LLVMValueRef number, LLVMValueRef stage);
+
 /* ---- sums (gemm_fma.c, gemm_mma.c) ---- */
 void gemm_fma(Gemm *x, LLVMValueRef stage);
 void gemm_mma_setup(Gemm *x);

@@ -18,11 +18,15 @@
 
    Tiles of both operands are flat (gemm_flat): the place of a piece is a first address and
    constants. A thread copies one piece of 16 bytes of each 16 rows of each panel, so that the
-   swizzle of all its pieces is the same. Pieces that do not exist are zeros. */
+   swizzle of all its pieces is the same. Pieces that do not exist are zeros.
+
+   With bulk tensor copies one thread does all that, and the barriers are others: gemm_bulk.c. */
+#include "bulk.h"
 #include "gemm.h"
 #include "simt.h"
 #include "warpgroup.h"
 
+enum { NO_PARITY = -1 };
 enum { TURN = 32 }; /* columns of eight rows of sums that all lanes take at once, or more */
 _Static_assert(WGMMA_THREADS == WGMMA_COPY_ROWS * WGMMA_PIECES, "each thread a piece of 16 rows");
 _Static_assert(WGMMA_COPY_ROWS % WGMMA_PIECES == 0, "the next rows have the same swizzle");
@@ -38,7 +42,8 @@ typedef struct Incoming { /* how the copying warpgroup brings an operand */
 } Incoming;
 
 typedef struct Turn {
-  Registers stage; /* i32: the one whose turn it is */
+  Registers stage;  /* i32: the one whose turn it is */
+  Registers parity; /* bulk copies: i32: of the phase that is waited for; none: it never is */
 } Turn;
 
 static int64_t stages(const Gemm *gemm) { return gemm->g.tile[GEMM_STAGES]; }
@@ -54,9 +59,14 @@ static LLVMValueRef empty(Gemm *gemm, LLVMValueRef stage) {
   return warp_plus(&gemm->w, stage, 1 + stages(gemm));
 }
 
-static Turn turn_new(Gemm *gemm) {
-  Turn turn = {warp_registers(&gemm->w, gemm->w.i32, 1)};
-  warp_set(&gemm->w, &turn.stage, 0, warp_i32(&gemm->w, 0));
+/* parity: what it waits for first; NO_PARITY: nothing, or its barriers have none. */
+static Turn turn_new(Gemm *gemm, int parity) {
+  Warp *w = &gemm->w;
+  Turn turn = {.stage = warp_registers(w, w->i32, 1)};
+  warp_set(w, &turn.stage, 0, warp_i32(w, 0));
+  if (parity == NO_PARITY || !gemm_is_bulk(gemm)) return turn;
+  turn.parity = warp_registers(w, w->i32, 1);
+  warp_set(w, &turn.parity, 0, warp_i32(w, parity));
   return turn;
 }
 
@@ -70,6 +80,9 @@ static void advance(Gemm *gemm, const Turn *turn) {
   LLVMValueRef last =
       LLVMBuildICmp(gemm->e->builder, LLVMIntEQ, next, warp_i32(w, stages(gemm)), "");
   warp_set(w, &turn->stage, 0, LLVMBuildSelect(gemm->e->builder, last, warp_i32(w, 0), next, ""));
+  if (!turn->parity.n) return;
+  LLVMValueRef lap = LLVMBuildZExt(gemm->e->builder, last, w->i32, "");
+  warp_set(w, &turn->parity, 0, warp_xor(w, warp_get(w, &turn->parity, 0), lap));
 }
 
 static LLVMValueRef offset_of(Gemm *gemm, LLVMValueRef stage) {
@@ -188,7 +201,7 @@ static void copy_all(Gemm *gemm) {
   Warp *w = &gemm->w;
   warpgroup_registers(w, false);
   Incoming left = incoming_of(gemm, false), right = incoming_of(gemm, true);
-  Turn newest = turn_new(gemm), oldest = turn_new(gemm);
+  Turn newest = turn_new(gemm, NO_PARITY), oldest = turn_new(gemm, NO_PARITY);
   Registers begun = warp_registers(w, w->i32, 1);
   warp_set(w, &begun, 0, warp_i32(w, 0));
   Loop tile = each_tile(gemm);
@@ -207,7 +220,33 @@ static void copy_all(Gemm *gemm) {
   for (int i = behind(gemm); i-- > 0;) publish_if(gemm, &oldest, &begun, i);
 }
 
+/* One thread, whose other operands are constants. */
+static void copy_in_bulk(Gemm *gemm) {
+  Warp *w = &gemm->w;
+  warpgroup_registers(w, false);
+  Branch one = emit_if(gemm->e, warp_less(w, w->thread, warp_i32(w, 1)));
+  Turn newest = turn_new(gemm, 1); /* of a ring that is empty */
+  Loop tile = each_tile(gemm);
+  LLVMValueRef kt;
+  Loop loop = each_tile_of_k(gemm, &kt);
+  LLVMValueRef stage = now(gemm, &newest);
+  bulk_wait(w, gemm_bulk_empty(gemm, stage), warp_get(w, &newest.parity, 0));
+  gemm_bulk_bring(gemm, kt, stage, offset_of(gemm, stage));
+  advance(gemm, &newest);
+  emit_loop_end(gemm->e, &loop);
+  emit_loop_end(gemm->e, &tile);
+  emit_end_if(gemm->e, one);
+}
+
 /* ---- products ---- */
+
+static void wait_full(Gemm *gemm, const Turn *newest) {
+  Warp *w = &gemm->w;
+  LLVMValueRef stage = now(gemm, newest);
+  if (gemm_is_bulk(gemm))
+    bulk_wait(w, gemm_bulk_full(gemm, stage), warp_get(w, &newest->parity, 0));
+  else warpgroup_meet(w, full(gemm, stage), everybody(gemm));
+}
 
 static LLVMValueRef operand(Gemm *gemm, const GemmSide *side, LLVMValueRef at, int64_t extent,
                             LLVMValueRef group) {
@@ -238,7 +277,15 @@ static void multiply_tile(Gemm *gemm, LLVMValueRef stage, LLVMValueRef group, LL
 }
 
 static void leave(Gemm *gemm, const Turn *oldest) {
-  warpgroup_arrive(&gemm->w, empty(gemm, now(gemm, oldest)), everybody(gemm));
+  Warp *w = &gemm->w;
+  LLVMValueRef stage = now(gemm, oldest);
+  if (gemm_is_bulk(gemm)) {
+    Branch one = emit_if(gemm->e, warp_less(w, w->lane, warp_i32(w, 1)));
+    bulk_arrive(w, gemm_bulk_empty(gemm, stage));
+    emit_end_if(gemm->e, one);
+  } else {
+    warpgroup_arrive(w, empty(gemm, stage), everybody(gemm));
+  }
   advance(gemm, oldest);
 }
 
@@ -249,7 +296,7 @@ static void multiply(Gemm *gemm, const Turn *newest, const Turn *oldest, LLVMVal
   warp_fill(w, &gemm->sums, emit_f32(gemm->e, 0));
   Loop loop = each_tile_of_k(gemm, &kt);
   LLVMValueRef begun = warp_less(w, gemm->from, kt);
-  warpgroup_meet(w, full(gemm, now(gemm, newest)), everybody(gemm));
+  wait_full(gemm, newest);
   multiply_tile(gemm, now(gemm, newest), group, begun);
   warpgroup_wait(w, 1, &gemm->sums);
   Branch before = emit_if(gemm->e, begun);
@@ -397,8 +444,8 @@ static void multiply_all(Gemm *gemm, LLVMValueRef warp) {
   out.rooms = warp_plus(w, warp_times(w, group, WGMMA_THREADS / 32 * each), ring);
   gemm->sums = warp_registers(w, w->f32, (int)gemm->g.tile[GEMM_N] / 2);
   if (gemm_has_columns(gemm)) gemm_columns_start(gemm);
-  Turn newest = turn_new(gemm), oldest = turn_new(gemm);
-  for (int s = 0; s < stages(gemm); s++)
+  Turn newest = turn_new(gemm, 0), oldest = turn_new(gemm, NO_PARITY);
+  for (int s = 0; !gemm_is_bulk(gemm) && s < stages(gemm); s++)
     warpgroup_arrive(w, empty(gemm, warp_i32(w, s)), everybody(gemm));
   Loop tile = each_tile(gemm);
   multiply(gemm, &newest, &oldest, group);
@@ -409,9 +456,11 @@ static void multiply_all(Gemm *gemm, LLVMValueRef warp) {
 void gemm_wgmma(Gemm *gemm) {
   Emit *emit = gemm->e;
   LLVMSetAlignment(gemm->w.shared, 1024); /* swizzles go by the bits of addresses */
-  LLVMValueRef warp = simt_warp(emit);    /* the same in all lanes, and known to be so */
+  if (gemm_is_bulk(gemm)) gemm_bulk_begin(gemm);
+  LLVMValueRef warp = simt_warp(emit); /* the same in all lanes, and known to be so */
   Branch copies = emit_if(emit, warp_less(&gemm->w, warp, warp_i32(&gemm->w, WGMMA_THREADS / 32)));
-  copy_all(gemm);
+  if (gemm_is_bulk(gemm)) copy_in_bulk(gemm);
+  else copy_all(gemm);
   LLVMBuildRetVoid(emit->builder);
   LLVMPositionBuilderAtEnd(emit->builder, copies.rest);
   multiply_all(gemm, warp_plus(&gemm->w, warp, -WGMMA_THREADS / 32));

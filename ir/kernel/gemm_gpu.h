@@ -14,6 +14,7 @@
 #define SHARDC_GEMM_GPU_H
 #include "gpu_lines.h"
 #include "product.h"
+#include "tensor_map.h"
 
 enum GemmTile {              /* entries of attribute tile */
                 GEMM_M,      /* rows of a CTA's tile */
@@ -23,6 +24,7 @@ enum GemmTile {              /* entries of attribute tile */
                 GEMM_WARP_N, /* columns of it */
                 GEMM_STAGES, /* of the ring */
                 GEMM_SPLITS, /* ranges of k */
+                GEMM_BY,     /* GemmBy: who brings operands to shared memory */
                 GEMM_COPY_A, /* GemmCopy of both operands */
                 GEMM_COPY_B,
                 GEMM_LANES, /* neighbouring columns that a thread takes on the way out */
@@ -40,6 +42,9 @@ enum GemmCopy {
   COPY_WIDE_K,
   COPY_WIDE_MN
 };
+
+/* Threads, each some pieces of 16 bytes; or, for wgmma, bulk tensor copies, begun by one thread. */
+enum GemmBy { BY_THREADS = 1, BY_BULK };
 
 typedef enum GemmMath {
   GEMM_FMA,  /* f32 multiply-adds */
@@ -97,7 +102,8 @@ typedef struct GemmPlan {
   int64_t seek_ctas; /* of a phase before them: a word for each row tile, at seek_at of the
                         workspace; 0: there is none */
   int64_t seek_at, workspace;
-  SumLines lines; /* sums of columns: of the rows of a tile, with wgmma of a warpgroup */
+  SumLines lines;     /* sums of columns: of the rows of a tile, with wgmma of a warpgroup */
+  int64_t signals_at; /* bulk copies: offset of the ring's mbarriers in shared memory */
 } GemmPlan;
 
 GemmPlan gemm_plan(const Product *product, GemmMath math, const int64_t tile[GEMM_COUNT]);
@@ -106,6 +112,19 @@ GemmPlan gemm_plan(const Product *product, GemmMath math, const int64_t tile[GEM
 int64_t gemm_panels(const GemmSide *side);
 int64_t gemm_panel_bytes(const GemmSide *side);
 static inline bool gemm_is_split(const GemmPlan *plan) { return plan->tile[GEMM_SPLITS] > 1; }
+/* How bulk copies see an operand. Coordinate i is a range of k, of rows or columns, or of batches:
+   number / below, without what is beyond size unless it is the outermost of its kind. */
+enum { OF_K, OF_MN, OF_BATCH };
+typedef struct GemmMap {
+  TensorMap map;
+  int of[MAP_RANK];
+  int64_t below[MAP_RANK];
+  bool outermost[MAP_RANK];
+} GemmMap;
+/* false: more dims than a map has, or none in a direction */
+bool gemm_map(const Product *product, const GemmPlan *plan, bool side_b, GemmMap *out);
+/* Bytes that one tile of k of an operand brings. */
+int64_t gemm_bulk_bytes(const GemmSide *side);
 /* The cut is one for wgmma: warps of mma have no room for such tiles. */
 bool gemm_of_warpgroups(const int64_t *cut);
 /* Every `unit` elements of the dims, from a multiple of `unit` on, are *stride apart in that

@@ -60,7 +60,7 @@ GpuProduct gpu_product_of(const Module *m, const Fn *k, GemmMath math, int64_t l
 GemmPlan gpu_product_plan(const GpuProduct *product, const int64_t *cut) {
   int64_t tile[GEMM_COUNT];
   memcpy(tile, product->fixed, sizeof tile);
-  memcpy(tile, cut, sizeof *tile * (GEMM_SPLITS + 1));
+  memcpy(tile, cut, sizeof *tile * (GEMM_BY + 1));
   bool groups = product->math == GEMM_MMA && gemm_of_warpgroups(cut);
   GemmPlan plan = gemm_plan(&product->p, groups ? GEMM_WGMMA : product->math, tile);
   if (groups) plan.chunks[0] = min_i64(plan.chunks[0], product->m->target.multiprocessors);
@@ -94,7 +94,7 @@ static bool tile_fits(const GpuProduct *product, const int64_t *t) {
   if (!power_within(t[GEMM_K], step, 128)) return false;
   if (!power_within(t[GEMM_WARP_M], 16, min_i64(fma ? 64 : 128, t[GEMM_M]))) return false;
   if (!power_within(t[GEMM_WARP_N], fma ? 32 : 16, min_i64(128, t[GEMM_N]))) return false;
-  if (t[GEMM_SPLITS] < 1 || t[GEMM_SPLITS] > MOST_SPLITS) return false;
+  if (t[GEMM_SPLITS] < 1 || t[GEMM_SPLITS] > MOST_SPLITS || t[GEMM_BY] != BY_THREADS) return false;
   return t[GEMM_STAGES] >= 2 && t[GEMM_STAGES] <= MOST_STAGES;
 }
 
@@ -117,6 +117,7 @@ static bool warpgroups_fit(const GpuProduct *product, const int64_t *cut) {
   if (cut[GEMM_N] > WGMMA_NARROW && cut[GEMM_N] != WGMMA_MOST) return false;
   if (cut[GEMM_STAGES] < 3 || cut[GEMM_STAGES] > WGMMA_STAGES) return false;
   if (cut[GEMM_SPLITS] < 1 || cut[GEMM_SPLITS] > MOST_SPLITS) return false;
+  if (cut[GEMM_BY] != BY_THREADS && cut[GEMM_BY] != BY_BULK) return false;
   for (int side = 0; side < 2; side++) {
     int64_t copy = product->fixed[side ? GEMM_COPY_B : GEMM_COPY_A];
     if (copy != COPY_ASYNC_K && copy != COPY_ASYNC_MN) return false;
@@ -126,6 +127,9 @@ static bool warpgroups_fit(const GpuProduct *product, const int64_t *cut) {
       return false;
   }
   GemmPlan plan = gpu_product_plan(product, cut);
+  GemmMap map;
+  for (int side = 0; cut[GEMM_BY] == BY_BULK && side < 2; side++)
+    if (!gemm_map(&product->p, &plan, side, &map)) return false;
   return plan.shared[0] <= product->limit && split_fits(&plan);
 }
 

@@ -121,7 +121,7 @@ static double cycles_of(const GpuProduct *product, const GemmPlan *plan,
 static void fill(int64_t *tile, const ProductShape *shape) {
   tile[GEMM_M] = shape->m, tile[GEMM_N] = shape->n, tile[GEMM_K] = shape->k;
   tile[GEMM_WARP_M] = shape->warp_m, tile[GEMM_WARP_N] = shape->warp_n,
-  tile[GEMM_STAGES] = shape->stages;
+  tile[GEMM_STAGES] = shape->stages, tile[GEMM_BY] = BY_THREADS;
 }
 
 /* None gets less than some elements of k. */
@@ -210,7 +210,7 @@ bool gpu_contract_larger(const Module *m, const Fn *k, int64_t limit, Cut *best)
 
 void gpu_contract_apply(Module *m, Fn *k, const Cut *cut) {
   GpuProduct product = product_on(m, k);
-  must(cut->at[GEMM_M] > 0 && cut->at[GEMM_N] > 0 && cut->at[GEMM_K] > 0,
+  must(cut->at[GEMM_M] > 0 && cut->at[GEMM_N] > 0 && cut->at[GEMM_K] > 0 && cut->at[GEMM_BY] > 0,
        "kernel %s: a cut without a tile", k->name);
   GemmPlan plan = gpu_product_plan(&product, cut->at);
   gpu_set(m, k, gemm_variant[plan.math], GEMM_COUNT, plan.tile, 0, NULL);

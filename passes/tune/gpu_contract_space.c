@@ -1,5 +1,6 @@
 /* Which cuts of a dot a tuner tries on a GPU, one decision after the other: the CTA's tile, its
-   warps, the ring of stages, splits of k. Which of them can be: ir/kernel/gpu_product.c. */
+   warps, the ring of stages and who fills it, splits of k. Which of them can be:
+   ir/kernel/gpu_product.c. */
 #include "gpu.h"
 #include "ir/support/num.h"
 #include "tune.h"
@@ -58,6 +59,13 @@ static void vary_splits(Module *m, const Cut *from, bool wide, CutList *out) {
   }
 }
 
+/* The other way of bringing operands to wgmma. */
+static void vary_way(Module *m, const Cut *from, CutList *out) {
+  Cut cut = *from;
+  cut.at[GEMM_BY] = from->at[GEMM_BY] == BY_BULK ? BY_THREADS : BY_BULK;
+  add(m, out, cut);
+}
+
 void gpu_contract_vary(Module *m, const Fn *k, const Cut *from, int stage, bool wide,
                        CutList *out) {
   (void)k;
@@ -65,5 +73,6 @@ void gpu_contract_vary(Module *m, const Fn *k, const Cut *from, int stage, bool 
   if (stage == 0 && gemm_of_warpgroups(from->at)) vary_width(m, from, wide, out);
   if (stage == 1) vary_two(m, from, GEMM_WARP_M, GEMM_WARP_N, wide, out);
   if (stage == 2) vary_ring(m, from, wide, out);
+  if (stage == 2 && gemm_of_warpgroups(from->at)) vary_way(m, from, out);
   if (stage == 3) vary_splits(m, from, wide, out);
 }

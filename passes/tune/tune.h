@@ -52,7 +52,7 @@ bool gpu_attention_larger(const Module *m, const Fn *k, int64_t limit, Cut *best
 enum {
   CONTRACT_COUNT = TILE_COUNT,
   ATTENTION_COUNT = FLASH_COUNT,
-  GPU_CONTRACT_COUNT = GEMM_SPLITS + 1,
+  GPU_CONTRACT_COUNT = GEMM_BY + 1,
   GPU_ATTENTION_COUNT = FLASH_GPU_STAGES + 1
 };
 

@@ -1,6 +1,7 @@
 /* Kernels of GPU targets on the PTX machine: see harness_gpu.h. */
 #include "harness_gpu.h"
 #include "passes/tune/gpu.h"
+#include "tests/common/kernel_params.h"
 #include "tests/gpu/ptx.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +20,7 @@ static char *read_text(const char *path) {
 typedef struct GpuRun {
   PtxDevice *device;
   PtxModule *module;
+  const Module *m;
   const Fn *k;
   const char *symbol;
   uint64_t params[64];
@@ -54,9 +56,8 @@ static bool launch(GpuRun *r) {
     PtxLaunch l = {.entry = entry,
                    .grid = {(uint32_t)chunks->list[p], 1, 1},
                    .block = {(uint32_t)threads->list[p], 1, 1},
-                   .shared = (uint32_t)shared->list[p],
-                   .params = r->params,
-                   .params_bytes = 8 * r->n};
+                   .shared = (uint32_t)shared->list[p]};
+    l.params = kernel_params(r->m, r->k, r->params, r->n, &l.params_bytes);
     if (!ptx_launch(r->module, &l, error, sizeof error)) return say(r, error);
   }
   return true;
@@ -75,7 +76,7 @@ static bool run_on_device(GpuRun *r, const char *text, const GpuBuffer *b, int n
 
 bool gpu_run_kernel(Module *m, const Fn *k, const char *folder, const GpuBuffer *buffer, int n,
                     uint64_t seed, bool late) {
-  GpuRun r = {.k = k, .symbol = kernel_symbol(m, k)};
+  GpuRun r = {.m = m, .k = k, .symbol = kernel_symbol(m, k)};
   PtxOptions o = {.check = true, .late = late, .seed = seed, .sm = (int)m->target.sm};
   o.shared_limit = m->target.shared;
   char *text = read_text(arena_printf(m->arena, "%s/%s.ptx", folder, r.symbol));

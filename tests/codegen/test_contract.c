@@ -300,10 +300,12 @@ static void run_cuts(const CutCase *of, int n) {
 
 /* Sums that leave in two and in four passes, splits too. */
 static void passes_out(void **state) {
-  static const CutCase of[] = {
-      {"bf16", "128 256 32 64 64 2 1", 1e-3, true}, {"f16", "128 128 32 64 64 4 1", 1e-3, true},
-      {"bf16", "256 64 32 64 32 2 3", 1e-3, false}, {"tf32", "128 128 16 64 64 3 1", 1e-2, false},
-      {"f32", "128 128 16 64 32 2 1", 1e-4, false}, {"f32", "128 128 8 32 64 2 2", 1e-4, false}};
+  static const CutCase of[] = {{"bf16", "128 256 32 64 64 2 1 1", 1e-3, true},
+                               {"f16", "128 128 32 64 64 4 1 1", 1e-3, true},
+                               {"bf16", "256 64 32 64 32 2 3 1", 1e-3, false},
+                               {"tf32", "128 128 16 64 64 3 1 1", 1e-2, false},
+                               {"f32", "128 128 16 64 32 2 1 1", 1e-4, false},
+                               {"f32", "128 128 8 32 64 2 2 1", 1e-4, false}};
   (void)state;
   if (!gpu()) skip();
   run_cuts(of, sizeof of / sizeof *of);
@@ -313,9 +315,9 @@ static void passes_out(void **state) {
    prefetched data arrives just in time, or does not exist. */
 static void read_ahead(void **state) {
   static const CutCase of[] = {
-      {"bf16", "64 64 16 32 32 3 1", 1e-3, false}, {"bf16", "64 64 16 32 32 2 1", 1e-3, false},
-      {"f16", "64 64 64 32 32 2 1", 1e-3, false},  {"bf16", "32 64 32 16 32 6 2", 1e-3, false},
-      {"tf32", "64 64 8 32 32 2 1", 1e-2, false},  {"tf32", "32 64 16 16 32 4 3", 1e-2, false}};
+      {"bf16", "64 64 16 32 32 3 1 1", 1e-3, false}, {"bf16", "64 64 16 32 32 2 1 1", 1e-3, false},
+      {"f16", "64 64 64 32 32 2 1 1", 1e-3, false},  {"bf16", "32 64 32 16 32 6 2 1", 1e-3, false},
+      {"tf32", "64 64 8 32 32 2 1 1", 1e-2, false},  {"tf32", "32 64 16 16 32 4 3 1", 1e-2, false}};
   (void)state;
   if (!gpu()) skip();
   run_cuts(of, sizeof of / sizeof *of);
@@ -362,11 +364,13 @@ static void add_columns(Harness *h, int i, const char *elem) {
 }
 
 static void with_columns(void **state) {
-  static const CutCase of[] = {
-      {"bf16", "128 256 32 64 64 2 1", 2e-3, false}, {"f16", "128 128 32 64 64 4 1", 2e-3, false},
-      {"bf16", "32 64 32 16 32 6 1", 2e-3, false},   {"f32", "128 128 16 64 32 2 1", 1e-4, false},
-      {"bf16", "128 256 64 64 256 4 1", 2e-3, true}, {"f16", "128 128 64 64 128 6 1", 2e-3, true},
-      {"bf16", "128 200 64 64 200 4 1", 2e-3, true}};
+  static const CutCase of[] = {{"bf16", "128 256 32 64 64 2 1 1", 2e-3, false},
+                               {"f16", "128 128 32 64 64 4 1 1", 2e-3, false},
+                               {"bf16", "32 64 32 16 32 6 1 1", 2e-3, false},
+                               {"f32", "128 128 16 64 32 2 1 1", 1e-4, false},
+                               {"bf16", "128 256 64 64 256 4 1 1", 2e-3, true},
+                               {"f16", "128 128 64 64 128 6 1 1", 2e-3, true},
+                               {"bf16", "128 200 64 64 200 4 1 1", 2e-3, true}};
   (void)state;
   if (!gpu()) skip();
   for (size_t c = 0; c < sizeof of / sizeof *of; c++) {
@@ -438,12 +442,16 @@ static void warpgroups(void **state) {
   static const struct {
     CutCase c;
     int64_t width;
-  } of[] = {{{"bf16", "128 256 64 64 256 4 1", 1e-3, false}, 256},
-            {{"f16", "128 128 64 64 128 6 1", 1e-3, false}, 128},
-            {{"bf16", "128 128 64 64 128 3 2", 1e-3, false}, 128},
-            {{"bf16", "128 200 64 64 200 4 1", 1e-3, false}, 200},
-            {{"f16", "128 152 64 64 152 4 2", 1e-3, false}, 152},
-            {{"bf16", "128 224 64 64 224 3 1", 1e-3, false}, 224}};
+  } of[] = {{{"bf16", "128 256 64 64 256 4 1 1", 1e-3, false}, 256},
+            {{"f16", "128 128 64 64 128 6 1 1", 1e-3, false}, 128},
+            {{"bf16", "128 128 64 64 128 3 2 1", 1e-3, false}, 128},
+            {{"bf16", "128 200 64 64 200 4 1 1", 1e-3, false}, 200},
+            {{"f16", "128 152 64 64 152 4 2 1", 1e-3, false}, 152},
+            {{"bf16", "128 224 64 64 224 3 1 1", 1e-3, false}, 224},
+            {{"bf16", "128 256 64 64 256 4 1 2", 1e-3, false}, 256},
+            {{"f16", "128 128 64 64 128 6 1 2", 1e-3, false}, 128},
+            {{"bf16", "128 136 64 64 136 3 2 2", 1e-3, false}, 136},
+            {{"f16", "128 200 64 64 200 4 1 2", 1e-3, false}, 200}};
   (void)state;
   if (strcmp(machine, "sm_90a")) skip();
   for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
@@ -520,7 +528,7 @@ static void places(void **state) {
 static void empty_places(void **state) {
   (void)state;
   if (!gpu()) skip();
-  unfilled("f32", NULL), unfilled("bf16", NULL), unfilled("f16", "64 64 32 32 32 3 2");
+  unfilled("f32", NULL), unfilled("bf16", NULL), unfilled("f16", "64 64 32 32 32 3 2 1");
 }
 
 static void large_f16(void **state) { (void)state, large_with(false, "f16", 1e-4); }

@@ -7,6 +7,7 @@
 #include "codegen/codegen.h"
 #include "ir/kernel/nest.h"
 #include "passes/tune/gpu.h"
+#include "tests/common/kernel_params.h"
 #include "tests/gpu/ptx.h"
 #include "tests/programs/jit.h"
 #include <pthread.h>
@@ -122,9 +123,8 @@ static bool launch(Machines *x, PtxModule *p, const Fn *k, const uint64_t *at, u
     PtxLaunch l = {.entry = entry,
                    .grid = {(uint32_t)chunks->list[i], 1, 1},
                    .block = {(uint32_t)threads->list[i], 1, 1},
-                   .shared = (uint32_t)shared->list[i],
-                   .params = at,
-                   .params_bytes = 8 * (int)n};
+                   .shared = (uint32_t)shared->list[i]};
+    l.params = kernel_params(x->m, k, at, (int)n, &l.params_bytes);
     if (ptx_launch(p, &l, error, sizeof error)) continue;
     x->error = arena_printf(x->m->arena, "@%s: %s", k->name, error);
     return false;

@@ -139,6 +139,27 @@ EXPORT CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *n, CUfunction f
   return CU_SUCCESS;
 }
 
+/* ---- tensor maps ---- */
+
+/* The machine copies 16-bit elements in swizzled rows of 128 bytes. */
+EXPORT CUresult cuTensorMapEncodeTiled(CuTensorMap *out, int type, unsigned rank, void *at,
+                                       const uint64_t *size, const uint64_t *stride,
+                                       const uint32_t *box, const uint32_t *step, int interleave,
+                                       int swizzle, int l2, int fill) {
+  PtxTensor t = {.at = (uint64_t)(uintptr_t)at, .rank = (int)rank, .element_bytes = 2};
+  if (!out || rank < 1 || rank > PTX_TENSOR_RANK || l2 < 0 || l2 > 3) return CU_INVALID_VALUE;
+  bool known = type == CU_TENSOR_HALF && interleave == CU_TENSOR_WHOLE &&
+               swizzle == CU_TENSOR_SWIZZLE_128 && fill == CU_TENSOR_WHOLE;
+  for (unsigned i = 0; i < rank; i++) {
+    t.size[i] = size[i], t.box[i] = box[i], known &= step[i] == 1;
+    if (i) t.stride[i - 1] = stride[i - 1];
+  }
+  if (!known) return CU_NOT_SUPPORTED;
+  const char *wrong = ptx_tensor_map(out, &t);
+  if (wrong && driver->log) fprintf(stderr, "stand-in GPU: %s\n", wrong);
+  return wrong ? CU_INVALID_VALUE : CU_SUCCESS;
+}
+
 /* ---- launches ---- */
 
 CUresult standin_launch(CUcontext c, const PtxLaunch *l, CUfunction f) {

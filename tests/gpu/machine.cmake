@@ -29,7 +29,7 @@ set_tests_properties(gpu/fuzz PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 300)
 add_executable(gpu_spills spills.c)
 target_link_libraries(gpu_spills PRIVATE shardc_codegen shardc_passes shardc_ir llvm_shared m)
 # Wrong kernels must be noticed.
-add_executable(gpu_mutate mutate.c mutate_text.c)
+add_executable(gpu_mutate mutate.c mutate_text.c ${CMAKE_SOURCE_DIR}/tests/common/kernel_params.c)
 target_link_libraries(gpu_mutate PRIVATE ptx shardc_codegen shardc_passes shardc_ir llvm_shared m)
 add_test(NAME gpu/mutate COMMAND gpu_mutate)
 set_tests_properties(gpu/mutate PROPERTIES TIMEOUT 600 ENVIRONMENT SHARDC_CACHE_DIR=)

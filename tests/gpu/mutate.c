@@ -1,4 +1,4 @@
-/* Is a wrong kernel noticed? Ten kernels as the compiler emits them for sm_80 and sm_90a; each
+/* Is a wrong kernel noticed? Eleven kernels as the compiler emits them for sm_80 and sm_90a; each
  * barrier, wait, fence, guard, comparison, selection and address term of their PTX is dropped or
  * altered, one at a time; the machine must report, or the result differ from the interpreter's.
  *
@@ -13,6 +13,7 @@
 #include "ir/support/numbers.h"
 #include "passes/tune/tune.h"
 #include "ptx.h"
+#include "tests/common/kernel_params.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,9 +24,11 @@ enum { ROOM = 20000, BUFFERS = 12 };
 typedef struct Sample {
   const char *name, *target, *text;
   double tolerance;
+  const char *cut; /* NULL: the rule's */
 } Sample;
 static const Sample samples[] = {
-#define SAMPLE(NAME, TARGET, TOLERANCE, TEXT) {#NAME, TARGET, TEXT, TOLERANCE},
+#define SAMPLE(NAME, TARGET, TOLERANCE, TEXT) {#NAME, TARGET, TEXT, TOLERANCE, NULL},
+#define CUT_SAMPLE(NAME, TARGET, TOLERANCE, CUT, TEXT) {#NAME, TARGET, TEXT, TOLERANCE, CUT},
 #include "mutate.def"
 };
 
@@ -114,6 +117,15 @@ static char *read_file(const char *path) {
   return n ? text : NULL;
 }
 
+static bool cut_kernel(Module *m, Fn *k, const char *text) {
+  const Variants *v = text ? variants_find(attr_str(&k->attrs, ATTR_family, ""), DEVICE_GPU) : NULL;
+  Cut cut;
+  if (!text) return tune_by_rule(m, k);
+  if (!v || !variants_read(v, text, &cut) || !v->fits(m, k, &cut)) return false;
+  v->apply(m, k, &cut);
+  return true;
+}
+
 static bool compile(Kernel *k, const Sample *s) {
   k->ctx = ctx_new(), k->tolerance = s->tolerance;
   char *text = arena_printf(k->ctx->arena, "shardc-ir 1\nmodel Test\nafter select\n%s", s->text);
@@ -122,7 +134,7 @@ static bool compile(Kernel *k, const Sample *s) {
   if (ok) target_describe(k->m, target_find(s->target), 1);
   if (ok && k->m->target.wgmma) k->m->target.multiprocessors = 1; /* CTAs take several tiles */
   for (uint32_t i = 0; ok && i < k->m->fns.n; i++)
-    k->k = k->m->fns.at[i], ok = tune_by_rule(k->m, k->m->fns.at[i]);
+    k->k = k->m->fns.at[i], ok = cut_kernel(k->m, k->m->fns.at[i], s->cut);
   const char *folder = ok ? work_folder(k->ctx) : NULL;
   ok = folder && kernels_build(k->m, folder, 1);
   if (ok)
@@ -147,8 +159,9 @@ static bool launch(const Kernel *k, PtxModule *m, const uint64_t *params, int n,
                     {(uint32_t)chunks->list[p], 1, 1},
                     {(uint32_t)threads->list[p], 1, 1},
                     (uint32_t)shared->list[p],
-                    params,
-                    8 * n};
+                    NULL,
+                    0};
+    go.params = kernel_params(k->m, k->k, params, n, &go.params_bytes);
     if (!ptx_launch(m, &go, error, size)) return false;
   }
   return true;
@@ -255,8 +268,8 @@ static bool denial_noticed(void) {
 #define IN_PLACE(attributes)                                                                       \
   "kernel @k(%0 : f32[A:48, B:64], %1 : f32[B:64]) {family = \"elem\"" attributes                  \
   "} {\n%2 = add %0, %1 : f32[A:48, B:64]\n%3 = tanh %2 : f32[A:48, B:64]\nreturn %3\n}\n"
-  static const Sample told[] = {{"in place", "sm_80", IN_PLACE(""), 1e-5},
-                                {"denial", "sm_80", IN_PLACE(", apart = [0, 2]"), 1e-5}};
+  static const Sample told[] = {{"in place", "sm_80", IN_PLACE(""), 1e-5, NULL},
+                                {"denial", "sm_80", IN_PLACE(", apart = [0, 2]"), 1e-5, NULL}};
   bool as_wanted = true;
   for (int i = 0; i < 2; i++) {
     Kernel k = {.in_place = true};

@@ -283,6 +283,14 @@ static void refusals(void) {
   MUST(b.a.cuFuncSetAttribute(b.add, CU_FUNC_SHARED, 60000));
   MUST(b.a.cuLaunchKernel(b.add, 1, 1, 1, 32, 1, 1, 60000, b.stream, params, NULL));
   SAME(b.a.cuFuncSetAttribute(b.add, CU_FUNC_SHARED, 200000), CU_INVALID_VALUE);
+  CuTensorMap map;
+  rt_tensor_map t = {0, 2, 2, {200, 20}, {2, 400}, {64, 8}};
+  MUST(rt_cuda_map(&b.a, &t, b.x, &map));
+  SAME(rt_cuda_map(&b.a, &t, b.x + 8, &map), CU_INVALID_VALUE);
+  t.stride[1] = 404;
+  SAME(rt_cuda_map(&b.a, &t, b.x, &map), CU_INVALID_VALUE);
+  t.elem_bytes = 4;
+  SAME(rt_cuda_map(&b.a, &t, b.x, &map), CU_NOT_FOUND);
   SAME(b.a.cuMemAlloc(&p, (size_t)2 << 30), CU_OUT_OF_MEMORY);
   SAME(b.a.cuMemcpyHtoDAsync(b.x + 4000, b.host, 8, b.stream), CU_INVALID_VALUE);
 }

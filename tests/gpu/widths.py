@@ -3,8 +3,8 @@
 A module has one product for each width of tiles and each order of its second operand, whose dims are
 whole tiles. Each has instructions of that width, and as many branches as the product of 256 columns: only a rest of 8,
 16 or 24 columns adds one for each half of a warp's rows. Some widths are built with ragged tiles as
-well. With ptxas on PATH, no kernel keeps registers in memory or runs its products one after the other, else
-`compile` fails.
+well, and with bulk copies in place of those of threads. With ptxas on PATH, no kernel keeps registers in memory or
+runs its products one after the other, else `compile` fails.
 """
 import os, re, shutil, subprocess, sys, tempfile
 
@@ -15,19 +15,20 @@ TARGET = ('target sm_90a {sm = 90, wgmma = true, shared = 232448, shared_most = 
           '233472, multiprocessors = 132, ..}')
 
 
-def tile(width, turned):
+def tile(width, turned, bulk):
     """The numbers of the cut, and bytes of shared memory: as many stages as fit."""
     panels = -(-width // 64) * 64 if not turned else -(-width // 16) * 16
     stage, out = 2 * 64 * (128 + panels), 8 * 8 * 136 * 4
-    stages = min(6, (SHARED - out) // stage)
-    return [128, width, 64, 64, width, stages, 1, 3, 3 if turned else 4, 8], stages * stage + out
+    stages = min(6, (SHARED - out - 128 * bulk) // stage)
+    signals = -(-16 * stages // 64) * 64 * bulk
+    return [128, width, 64, 64, width, stages, 1, 1 + bulk, 3, 3 if turned else 4, 8], stages * stage + out + signals
 
 
-def product(width, turned, ragged):
+def product(width, turned, ragged, bulk=0):
     """Its name, its kernel, and the types of its operands and result."""
-    n, m, (cut, shared) = 4 * width - 8 * ragged, ROWS - ragged, tile(width, turned)
+    n, m, (cut, shared) = 4 * width - 8 * ragged, ROWS - ragged, tile(width, turned, bulk)
     a, b, y = f'bf16[M:{m}, K:{K}]', f'bf16[N:{n}, K:{K}]' if turned else f'bf16[K:{K}, N:{n}]', f'bf16[M:{m}, N:{n}]'
-    name = f'w{width}{"t" * turned}{"r" * ragged}'
+    name = f'w{width}{"t" * turned}{"r" * ragged}{"b" * bulk}'
     kernel = (f'kernel @{name}(%0 : {a}, %1 : {b}, %2 : {y}) {{family = "contract", variant = "wgmma", tile = {cut}, '
               f'chunks = [132], threads = [384], shared = [{shared}], apart = [0, 1, 3]}} {{\n'
               f'  %3 = dot[K] %0, %1 : {y}\n  %4 = add %2, %3 : {y}\n  return %4\n}}\n')
@@ -54,6 +55,7 @@ def branches(name):
 try:
     widths = [*range(128, 225, 8), 256]
     products = [product(w, t, r) for w in widths for t in (False, True) for r in (False, True) if not r or w in RAGGED]
+    products += [product(w, t, True, 1) for w in RAGGED for t in (False, True)]
     open(f'{folder}/m.ir', 'w').write(module(products))
     subprocess.run([shardc, 'compile', 'm.ir', '--keep', 'kept', '-o', 'exe', '-q'], cwd=folder, check=True)
     for turned in '', 't':
@@ -61,6 +63,11 @@ try:
         have = {w: branches(f'w{w}{turned}') - base for w in widths}
         wrong = {w: n for w, n in have.items() if n != 2 * (w % 32 > 0)}
         if wrong: sys.exit(f'branches more than {base} of 256 columns{", turned" * (turned == "t")}: {wrong}')
+    for name in [name for name, _, _ in products if name.endswith('b')]:
+        text = open(f'{folder}/kept/k_{name}.ptx').read()
+        if 'cp.async.cg' in text or 'bar.arrive' in text or text.count('cp.async.bulk.tensor') != 1 + (
+                1 if 't' in name else -(-int(re.match(r'w(\d+)', name)[1]) // 64)):
+            sys.exit(f'{name}: other copies than one for an operand or a panel')
     print(f'{len(products)} products, {branches("w256")} branches of 256 columns; ptxas: {shutil.which("ptxas")}')
 finally:
     shutil.rmtree(folder)

@@ -12,6 +12,7 @@
 #include "ir/kernel/gpu_tile.h"
 #include "passes/machine/messages.h"
 #include "passes/tune/gpu.h"
+#include "passes/tune/tune.h"
 #include <stdio.h>
 
 static Module *parse(Ctx *c, const char *text) {
@@ -66,6 +67,37 @@ static void pieces_need_alignment(void **state) {
   assert_int_equal(tile(k, GEMM_COPY_A), COPY_SINGLE_K);
   assert_int_equal(tile(k, GEMM_COPY_B), COPY_ASYNC_K);
   ctx_free(c);
+}
+
+/* Only wgmma, of operands whose maps have at most five dims, is filled by bulk copies; no rule
+   chooses them. */
+static void bulk_copies_fit_some(void **state) {
+  (void)state;
+  static const struct {
+    const char *a, *b, *out, *k;
+    bool fits;
+  } of[] = {{"M:512, K:256", "N:256, K:256", "M:512, N:256", "K", true},
+            {"M:512, K:256", "K:256, N:264", "M:512, N:264", "K", true},
+            {"M:512, K:252", "N:256, K:252", "M:512, N:256", "K", false},
+            {"K:256", "N:256, K:256", "N:256", "K", false},
+            {"A:2, B:3, C:5, M:256, K:64, L:64", "K:64, L:64, A:2, B:3, N:256",
+             "A:2, B:3, C:5, M:256, N:256", "K, L", true}};
+  for (size_t i = 0; i < COUNT_OF(of); i++) {
+    Ctx *c = ctx_new();
+    Module *m =
+        parse(c, arena_printf(c->arena,
+                              "shardc-ir 1\nmodel Test\nafter order\nkernel @k(%%0 : "
+                              "bf16[%s], %%1 : bf16[%s]) {family = \"contract\"} {\n  %%2 = "
+                              "dot[%s] %%0, %%1 : f32[%s]\n  return %%2\n}\n",
+                              of[i].a, of[i].b, of[i].k, of[i].out));
+    m->target.wgmma = true, m->target.shared = m->target.shared_most = 232448;
+    Cut cut = {{128, 256, 64, 64, 256, 4, 1, BY_BULK}}, narrow = {{64, 64, 32, 32, 32, 3, 1, 2}};
+    assert_int_equal(gpu_contract_fits(m, m->fns.at[0], &cut), of[i].fits);
+    assert_false(gpu_contract_fits(m, m->fns.at[0], &narrow));
+    gpu_tune_contract(m, m->fns.at[0]);
+    assert_int_equal(tile(m->fns.at[0], GEMM_BY), BY_THREADS);
+    ctx_free(c);
+  }
 }
 
 /* Tiles of 16 rows and columns of f32 heads fit up to 256; wider ones are refused by name. */
@@ -143,7 +175,7 @@ static void messages_need_a_bucket(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(few_warps_are_not_left_alone), cmocka_unit_test(attention_leaves_room),
-      cmocka_unit_test(pieces_need_alignment), cmocka_unit_test(heads_are_cut_up_to_a_width),
-      cmocka_unit_test(messages_need_a_bucket)};
+      cmocka_unit_test(pieces_need_alignment),        cmocka_unit_test(bulk_copies_fit_some),
+      cmocka_unit_test(heads_are_cut_up_to_a_width),  cmocka_unit_test(messages_need_a_bucket)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
 #ifndef SHARDC_RT_CUDA_H
 #define SHARDC_RT_CUDA_H
 #include "runtime/base/base.h"
+#include "runtime/rt.h"
 
 typedef int CUresult, CUdevice;
 typedef uint64_t CUdeviceptr;
@@ -59,13 +60,26 @@ typedef struct CuCopy2D { /* CUDA_MEMCPY2D */
   size_t to_pitch, bytes, rows;
 } CuCopy2D;
 
+typedef struct CuTensorMap { /* CUtensorMap: only the driver knows what the words mean */
+  _Alignas(128) uint64_t word[16];
+} CuTensorMap;
+
+enum {                      /* of cuTensorMapEncodeTiled */
+       CU_TENSOR_HALF = 6,  /* any 16 bits: f16, bf16; a copy moves them */
+       CU_TENSOR_WHOLE = 0, /* no interleaving; what does not exist is 0 */
+       CU_TENSOR_SWIZZLE_128 = 3,
+       CU_TENSOR_L2_256 = 3
+};
+
 typedef struct CudaApi {
   void *library;
   char path[RT_PATH]; /* what was loaded */
   int version;        /* of the driver: 12040 is 12.4 */
 #define CU(name, exported, arguments) CUresult(*name) arguments;
+#define CU_12(name, exported, arguments) CU(name, exported, arguments)
 #include "cuda_api.def"
 #undef CU
+#undef CU_12
 } CudaApi;
 
 /* Loads the driver: $SHARDC_LIBCUDA, or the places where it is on Linux and under WSL. */
@@ -84,5 +98,8 @@ typedef struct CudaDevice { /* what a device is */
   int multiprocessors, shared_limit, l2_bytes;
   size_t bytes;
 } CudaDevice;
+/* The map of a tensor of 16-bit elements that begins at this address. */
+CUresult rt_cuda_map(const CudaApi *api, const rt_tensor_map *map, CUdeviceptr at,
+                     CuTensorMap *out);
 bool rt_cuda_device(const CudaApi *api, int number, CudaDevice *device, Fault *f);
 #endif

@@ -61,7 +61,7 @@ bool rt_cuda_kernels_open(Cuda *cuda, const rt_program *program, Fault *f) {
     if (program->kernels[i]->nbuffers > most) most = program->kernels[i]->nbuffers;
   }
   qsort(cuda->loaded, (size_t)cuda->nloaded, sizeof *cuda->loaded, by_address);
-  cuda->arguments = rt_alloc(sizeof *cuda->arguments * (size_t)most);
+  cuda->arguments = rt_alloc(sizeof *cuda->arguments * (size_t)(most + RT_KERNEL_MAPS));
   return check_folder(cuda, f);
 }
 
@@ -192,9 +192,22 @@ static double launch_timed(const Cuda *cuda, const Loaded *loaded, int i, CUresu
   return 1e-3 * milliseconds;
 }
 
+/* Maps are copied into the launch, or into the graph that is recorded. */
+static void make_maps(const Cuda *cuda, const rt_kernel *kernel, void *const *buffers,
+                      CuTensorMap *map) {
+  for (int i = 0; i < kernel->nmaps; i++) {
+    CUdeviceptr at = (CUdeviceptr)(uintptr_t)buffers[kernel->maps[i].buffer];
+    CUresult e = rt_cuda_map(&cuda->api, &kernel->maps[i], at, &map[i]);
+    if (e != CU_SUCCESS) refuse(cuda, kernel, e, "cuTensorMapEncodeTiled");
+    cuda->arguments[kernel->nbuffers + i] = &map[i];
+  }
+}
+
 void rt_cuda_launch(Cuda *cuda, const rt_kernel *kernel, void *const *buffers, Trace *trace) {
   const Loaded *l = loaded(cuda, kernel);
+  CuTensorMap map[RT_KERNEL_MAPS];
   for (int i = 0; i < kernel->nbuffers; i++) cuda->arguments[i] = (void *)&buffers[i];
+  make_maps(cuda, l->taken, buffers, map);
   for (int i = 0; i < l->taken->phases; i++) {
     CUresult e;
     if (trace) rt_trace_timed(trace, kernel, i, launch_timed(cuda, l, i, &e));

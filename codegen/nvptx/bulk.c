@@ -1,0 +1,64 @@
+/* Words of bulk tensor copies: see bulk.h. LLVM 19 has no intrinsics for most of them; texts are
+   those of the PTX ISA, sections "mbarrier" and "cp.async.bulk.tensor". */
+#include "bulk.h"
+#include "ir/kernel/tensor_map.h"
+#include "simt.h"
+
+static LLVMTypeRef nothing(Warp *w) { return LLVMVoidTypeInContext(w->e->context); }
+
+/* The address in the window of shared memory, as instructions take it. */
+static LLVMValueRef place(Warp *w, LLVMValueRef offset) {
+  return warp_add(w, LLVMBuildPtrToInt(w->e->builder, w->shared, w->i32, ""), offset);
+}
+
+static void say(Warp *w, const char *text, LLVMValueRef signal) {
+  LLVMValueRef at = place(w, signal);
+  simt_asm(w->e, text, "r,~{memory}", nothing(w), 1, &at, false);
+}
+
+void bulk_begin(Warp *w, LLVMValueRef signal, int arrivals) {
+  say(w, arena_printf(w->e->arena, "mbarrier.init.shared::cta.b64 [$0], %d;", arrivals), signal);
+}
+
+void bulk_begun(Warp *w) {
+  simt_asm(w->e, "fence.mbarrier_init.release.cluster;", "~{memory}", nothing(w), 0, NULL, false);
+  simt_asm(w->e, "fence.proxy.async.shared::cta;", "~{memory}", nothing(w), 0, NULL, false);
+}
+
+void bulk_arrive(Warp *w, LLVMValueRef signal) {
+  say(w, "mbarrier.arrive.shared::cta.b64 _, [$0];", signal);
+}
+
+void bulk_expect(Warp *w, LLVMValueRef signal, int64_t bytes) {
+  const char *text = "mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], %lld;";
+  say(w, arena_printf(w->e->arena, text, (long long)bytes), signal);
+}
+
+/* A loop of the IR, since labels of machine code may be duplicated. */
+void bulk_wait(Warp *w, LLVMValueRef signal, LLVMValueRef parity) {
+  LLVMValueRef args[] = {place(w, signal), parity};
+  WarpLoop loop = warp_loop(w);
+  LLVMValueRef over =
+      simt_asm(w->e, "mbarrier.try_wait.parity.shared::cta.b64 $0, [$1], $2;", "=b,r,r,~{memory}",
+               LLVMInt1TypeInContext(w->e->context), 2, args, false);
+  warp_loop_while(w, &loop, LLVMBuildNot(w->e->builder, over, ""));
+  warp_loop_end(w, &loop);
+}
+
+void bulk_copy(Warp *w, LLVMValueRef to, LLVMValueRef map, int rank, LLVMValueRef *at,
+               LLVMValueRef signal) {
+  LLVMValueRef args[3 + MAP_RANK] = {place(w, to), map, place(w, signal)};
+  const char *list = "", *constraints = "r,l,r,";
+  for (int i = 0; i < rank; i++) {
+    args[3 + i] = at[i];
+    list = arena_printf(w->e->arena, "%s%s$%d", list, i ? ", " : "", 3 + i);
+    constraints = arena_printf(w->e->arena, "%sr,", constraints);
+  }
+  const char *text = arena_printf(
+      w->e->arena,
+      "cp.async.bulk.tensor.%dd.shared::cluster.global.tile.mbarrier::complete_tx::bytes [$0], "
+      "[$1, {%s}], [$2];",
+      rank, list);
+  constraints = arena_printf(w->e->arena, "%s~{memory}", constraints);
+  simt_asm(w->e, text, constraints, nothing(w), 3 + rank, args, false);
+}

@@ -1,0 +1,79 @@
+"""Products by wgmma whose operands come by bulk tensor copies, in whole programs.   bulk.py SHARDC
+
+The products of bulk.shard are cut for wgmma in the dump after pass `select`, once with operands that threads copy and
+once with bulk copies (`tile`, GEMM_BY), on one multiprocessor, so that a CTA takes several tiles. The generated C has
+the tensor maps, the PTX has no cp.async. On the stand-in both programs give the same losses and the same weights, bit
+for bit: by graphs, launched one by one, late and in random order, with all checks.
+"""
+import os, re, shutil, struct, subprocess, sys, tempfile, random
+
+shardc = os.path.abspath(sys.argv[1])
+here = os.path.dirname(os.path.abspath(__file__))
+emulate = os.path.join(os.path.dirname(shardc), 'lib', 'shardc', 'emulate')
+folder = tempfile.mkdtemp(prefix='shardc_')
+WIDTH, STAGES, OUT = 136, 4, 8 * 8 * 136 * 4
+
+
+def run(*command, **env):
+    e = {**os.environ, 'NO_COLOR': '1', 'PATH': '/usr/bin:/bin', 'SHARDC_LIBCUDA': f'{emulate}/libcuda.so.1',
+         'SHARDC_EMULATE_SM': '90', 'SHARDC_EMULATE_SHARED': '232448', **env}
+    p = subprocess.run([str(x) for x in command], cwd=folder, capture_output=True, env=e, encoding='latin1')
+    if p.returncode: sys.exit(f'{" ".join(command)}\n{p.stdout}\n{p.stderr}')
+    return p.stdout
+
+
+def recut(text, by):
+    """The dump with all products of layers cut for wgmma."""
+    def cut(m):
+        a, b, lanes = m[2].split(', ')[-3:]
+        stage = 128 * (128 + (-(-WIDTH // 16) * 16 if b == '3' else -(-WIDTH // 64) * 64))
+        shared = STAGES * stage + OUT + 64 * (by == 2)
+        tile = f'128, {WIDTH}, 64, 64, {WIDTH}, {STAGES}, 1, {by}, {a}, {b}, {lanes}'
+        words = f'variant = "wgmma", tile = [{tile}], chunks = [1], threads = [384], shared = [{shared}]'
+        return m[1] + words + m[3] + m[4]
+    text = re.sub(r'multiprocessors = \d+', 'multiprocessors = 1', text)
+    text, n = re.subn(r'(kernel @h\.[^\n]*family = "contract", )variant = "mma", tile = \[([^]]*)\], chunks = \[\d+\], '
+                      r'threads = \[\d+\], shared = \[\d+\]([^\n]*\n(?:(?!\}\n)[^\n]*\n)*?)([^\n]*= dot\[[^\n]*)',
+                      cut, text)
+    if n != 8: sys.exit(f'{n} products of layers')
+    return text
+
+
+def npy(name):
+    values = [random.Random(7).gauss(0, 1)] + [random.gauss(0, 1) for _ in range(152 * 4 * 136 - 1)]
+    head = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({152 * 4}, 136), }}"
+    head += ' ' * (-(len(head) + 11) % 64) + '\n'
+    open(f'{folder}/{name}', 'wb').write(b'\x93NUMPY\x01\x00' + struct.pack('<H', len(head)) + head.encode()
+                                         + struct.pack(f'<{len(values)}f', *values))
+
+
+def weights(out):
+    newest = sorted(x for x in os.listdir(f'{folder}/{out}') if x.startswith('step-'))[-1]
+    return open(f'{folder}/{out}/{newest}/rank-00000.safetensors', 'rb').read()
+
+
+def losses(out): return re.findall(r'"loss": ?([^,]*)', open(f'{folder}/{out}/metrics.jsonl').read())
+
+
+try:
+    random.seed(5)
+    npy('x.npy'), npy('y.npy')
+    text = run(shardc, 'dump', f'{here}/bulk.shard', '--target', 'sm_90a', '--plan', 'half', '--after', 'select')
+    if 'bulk' in text.replace('bulk.shard', ''): sys.exit('bulk copies by default')
+    for by, name in (1, 'threads'), (2, 'bulk'):
+        open(f'{folder}/{name}.ir', 'w').write(recut(text, by))
+        run(shardc, 'compile', f'{name}.ir', '--equal', 'off', '--keep', f'kept_{name}', '-o', name, '-q')
+        run(f'./{name}', 'train', '--out', f'{name}_out')
+    for file in os.listdir(f'{folder}/kept_bulk'):
+        if not re.match(r'k_h_.*dot\d\w*\.ptx$', file): continue
+        ptx = open(f'{folder}/kept_bulk/{file}').read()
+        if 'cp.async.bulk.tensor' not in ptx or 'cp.async.cg' in ptx: sys.exit(f'{file}: its copies are others')
+    modes = {'one by one': (['--no-graph'], {}), 'late': ([], {'SHARDC_EMULATE_LATE': '1'}),
+             'random': ([], {'SHARDC_EMULATE_CHECK': '1', 'SHARDC_EMULATE_SEED': '3'})}
+    for name, (words, env) in modes.items():
+        shutil.rmtree(f'{folder}/bulk_out'), run('./bulk', 'train', '--out', 'bulk_out', *words, **env)
+        if losses('bulk_out') != losses('threads_out') or weights('bulk_out') != weights('threads_out'):
+            sys.exit(f'{name}: {losses("bulk_out")} by bulk copies, {losses("threads_out")} by threads')
+    print(f'losses {", ".join(losses("bulk_out"))}: the same bits')
+finally:
+    shutil.rmtree(folder)
