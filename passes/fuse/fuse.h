@@ -102,6 +102,11 @@ bool *fuse_in_memory(Arena *a, const Fn *f);
 /* fuse_sums.c: which sums are computed by the kernel of another op: sets sum_of, with */
 void fuse_sums(Fuse *u);
 
+/* fuse_room.c: groups that take ops which merely read the same values stay well below the limit of
+   results; whether v, of little work, may join a group of which it reads nothing */
+bool fuse_has_room(const Fuse *u, uint32_t group);
+bool fuse_joins_small(const Fuse *u, uint32_t group, ValueId v);
+
 /* fuse_group.c: which group an op joins */
 bool fuse_moves(OpCode c); /* reads its operands at other indexes than its own */
 /* In a row group, gather[V] w, i over the row itself is the sum of w where the position is i: a row

@@ -232,21 +232,13 @@ static bool shares_leaf(Fuse *fuse, uint32_t g, ValueId v) {
   return false;
 }
 
-/* Groups that take ops which merely read the same values stay well below the limit of results. */
-static bool has_room(Fuse *fuse, uint32_t g) {
-  uint32_t n = 0;
-  for (ValueId v = 0; v < fuse->f->values.n; v++)
-    n += value(fuse, v)->where == MATERIALISED && value(fuse, v)->group == g &&
-         value(fuse, v)->stored;
-  return n < MAX_RESULTS / 2;
-}
-
 /* The group of family elem for a inlined value that needs a buffer or a place. */
 static uint32_t elem_place(Fuse *fuse, ValueId value) {
   bool scalar = type(fuse, value)->rank == 0;
   for (uint32_t g = fuse->groups.n; g-- > 0 && g + 1 >= fuse_after(fuse, value);)
     if (fuse->groups.at[g].kind == GROUP_elem && admits(fuse, g, value) &&
-        (scalar || shares_leaf(fuse, g, value)) && has_room(fuse, g))
+        (scalar || shares_leaf(fuse, g, value) || fuse_joins_small(fuse, g, value)) &&
+        fuse_has_room(fuse, g))
       return g;
   Type space = *type(fuse, value);
   return open_group(fuse, GROUP_elem, fuse->f->values.at[value].def, space, space);
@@ -454,7 +446,8 @@ static bool reduce_joins(Fuse *fuse, uint32_t g, const Op *op, GroupKind kind) {
   if (after > g + 1 || (after == g + 1 && kind == GROUP_column)) return false;
   if (kind == GROUP_column && !same_order(&group->space, type(fuse, value))) return false;
   if (tree_moves_own(fuse, value, g)) return false;
-  return after == g + 1 || (shares_leaf(fuse, g, value) && has_room(fuse, g));
+  return after == g + 1 || ((shares_leaf(fuse, g, value) || fuse_joins_small(fuse, g, value)) &&
+                            fuse_has_room(fuse, g));
 }
 
 static uint32_t reduce_group(Fuse *fuse, OpId id) {
@@ -478,7 +471,7 @@ static void add_columns(Fuse *fuse, OpId id, uint32_t g) {
   const FuseGroup *group = &fuse->groups.at[g];
   bool fits = group->kind == GROUP_row && same_space(&group->space, type(fuse, op->in[0])) &&
               fuse_after(fuse, op->in[0]) <= g + 1 && !tree_moves_own(fuse, op->in[0], g) &&
-              has_room(fuse, g);
+              fuse_has_room(fuse, g);
   if (fits) materialise_beside(fuse, op, g);
   else materialise_results(fuse, op, reduce_group(fuse, id));
 }
