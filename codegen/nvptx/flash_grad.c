@@ -1,11 +1,11 @@
 /* Family attention_grad on GPUs: gradients of q, k and v from y, the log-sum-exp and dy; scores are
    computed again. Every sum has one owner and one order, so results never change.
 
-   First phase: per query the log-sum-exp in units of log 2 and delta, the sum of y dy, into the
-   workspace (a query that does not exist, or has no key, gets 1e30: its P is 0). Second phase, rows
-   are keys:  P^T = 2^(K Q^T - lse);  dV += P^T dY;  dS^T = P^T (V dY^T - delta);  dK += dS^T Q.
-   Third phase, rows are queries:  dQ += dS K. If there are sums of columns, a fourth one adds up
-   what warps left of them (flash_columns.c).
+   First phase, rows are queries: the log-sum-exp of each in units of log 2 and delta, the sum of y
+   dy, which also go into the workspace (a query that does not exist, or has no key, gets 1e30: its P
+   is 0);  P = 2^(Q K^T - lse);  dS = P (dY V^T - delta);  dQ += dS K. Second phase, rows are keys:
+   dV += P^T dY;  dK += dS^T Q. If there are sums of columns, a third one adds up the lines that
+   warps left of them (flash_columns.c).
 
    By warpgroups (flash_group.c) the last products of a block run while scores of the next one are
    issued; V dY^T follows when they are complete, so that a thread's registers hold either what was
@@ -25,36 +25,63 @@ typedef struct FlashBackward {
 
 /* ---- sums of rows ---- */
 
-static LLVMValueRef load_at(FlashGpu *flash, ValueId value, Point *p, LLVMValueRef d) {
-  point_set(p, (Index){.dim = flash->f.dim, .at = d});
-  return expr_load(flash->e, value, p);
-}
-
-static LLVMValueRef row_sum(FlashGpu *flash, Point *p) {
-  Emit *emit = flash->e;
-  LLVMValueRef zero = emit_f32(emit, 0);
-  Loop loop = emit_loop(emit, warp_wide(&flash->w, flash->w.lane), emit_i64(emit, flash->f.width),
-                        32, 1, &zero);
-  loop.next[0] = emit_fma(emit, load_at(flash, flash->f.y, p, loop.i),
-                          load_at(flash, flash->f.dy, p, loop.i), loop.phi[0]);
-  emit_loop_end(emit, &loop);
-  LLVMValueRef sum = loop.phi[0];
-  for (int d = 1; d < 32; d *= 2)
-    sum = LLVMBuildFAdd(emit->builder, sum, warp_from(&flash->w, sum, d), "");
-  return sum;
-}
-
 /* i32: number of floats between log-sum-exps and deltas in the workspace */
 static int64_t deltas(const FlashGpu *flash) { return flash->g.heads * flash->g.queries; }
 
 static void put_sums(FlashGpu *flash, LLVMValueRef flat, LLVMValueRef lse, LLVMValueRef delta) {
   Warp *w = &flash->w;
-  LLVMValueRef one = LLVMBuildICmp(flash->e->builder, LLVMIntEQ, w->lane, warp_i32(w, 0), "");
-  Branch b = emit_if(flash->e, one);
   LLVMBuildStore(flash->e->builder, lse, flash_workspace(flash, flat));
   LLVMBuildStore(flash->e->builder, delta,
                  flash_workspace(flash, warp_plus(w, flat, deltas(flash))));
-  emit_end_if(flash->e, b);
+}
+
+/* Neighbours of y and dy that a lane reads at once. */
+static int pieces_of(const FlashGpu *flash) {
+  const Flash *f = &flash->f;
+  int n = 16 / elem_bytes(flash->elem);
+  while (n > 1 && f->width % n) n /= 2;
+  bool apart = flash_stride(flash, f->y, f->dim) != 1 || flash_stride(flash, f->dy, f->dim) != 1;
+  return apart ? 1 : n;
+}
+
+static LLVMValueRef load_at(FlashGpu *flash, ValueId value, Point *p, LLVMValueRef d, int n) {
+  point_set(p, (Index){.dim = flash->f.dim, .at = d, .lane = n > 1, .multiple = n > 1 ? n : 0});
+  flash->e->lanes = n;
+  LLVMValueRef x = expr_load(flash->e, value, p);
+  flash->e->lanes = 1;
+  return x;
+}
+
+static LLVMValueRef add_products(FlashGpu *flash, Point *p, LLVMValueRef d, int n,
+                                 LLVMValueRef sum) {
+  LLVMBuilderRef builder = flash->e->builder;
+  LLVMValueRef y = load_at(flash, flash->f.y, p, d, n), dy = load_at(flash, flash->f.dy, p, d, n);
+  for (int i = 0; i < n; i++) {
+    LLVMValueRef at = warp_i32(&flash->w, i);
+    LLVMValueRef a = n > 1 ? LLVMBuildExtractElement(builder, y, at, "") : y,
+                 b = n > 1 ? LLVMBuildExtractElement(builder, dy, at, "") : dy;
+    sum = emit_fma(flash->e, a, b, sum);
+  }
+  return sum;
+}
+
+/* The sums of y dy of both rows of the lane, which takes every fourth piece of each. */
+static void row_sums(FlashGpu *flash, Point p[2], LLVMValueRef sum[2]) {
+  Emit *emit = flash->e;
+  Warp *w = &flash->w;
+  int n = pieces_of(flash);
+  LLVMValueRef zero[] = {emit_f32(emit, 0), emit_f32(emit, 0)};
+  Loop loop = emit_loop(emit, warp_wide(w, warp_rem(w, w->lane, 4)),
+                        emit_i64(emit, flash->f.width / n), 4, 2, zero);
+  LLVMValueRef d = LLVMBuildNSWMul(emit->builder, loop.i, emit_i64(emit, n), "");
+  for (int half = 0; half < 2; half++)
+    loop.next[half] = add_products(flash, &p[half], d, n, loop.phi[half]);
+  emit_loop_end(emit, &loop);
+  for (int half = 0; half < 2; half++) {
+    sum[half] = loop.phi[half];
+    for (int lane = 1; lane <= 2; lane *= 2)
+      sum[half] = LLVMBuildFAdd(emit->builder, sum[half], warp_from(w, sum[half], lane), "");
+  }
 }
 
 static LLVMValueRef lse_of(FlashGpu *flash, const Point *p) {
@@ -65,25 +92,54 @@ static LLVMValueRef lse_of(FlashGpu *flash, const Point *p) {
                          LLVMBuildFMul(builder, v, emit_f32(flash->e, LOG2_E), ""), "");
 }
 
-/* One query per warp. */
-static void sums(FlashGpu *flash) {
+/* i1: the first slice's, which alone puts sums of rows */
+static LLVMValueRef is_first(FlashGpu *flash, LLVMValueRef number) {
+  LLVMValueRef all = LLVMBuildOr(flash->e->builder, number, flash->slice, "");
+  return LLVMBuildICmp(flash->e->builder, LLVMIntEQ, all, warp_i32(&flash->w, 0), "");
+}
+
+/* Those of queries past the last tile of rows, which blocks of columns reach. */
+static void put_rest(FlashGpu *flash) {
   Warp *w = &flash->w;
   Emit *emit = flash->e;
-  LLVMValueRef flat = warp_add(w, warp_times(w, w->cta, flash->g.threads[0] / 32), w->warp);
-  Branch some = emit_if(emit, warp_less(w, flat, warp_i32(w, deltas(flash))));
-  LLVMValueRef q = warp_rem(w, flat, flash->g.queries), head = warp_div(w, flat, flash->g.queries);
-  flash->shared = warp_wide(w, warp_div(w, head, flash->f.group.count));
-  flash->group = warp_wide(w, warp_rem(w, head, flash->f.group.count));
-  LLVMValueRef present = warp_less(w, q, warp_i32(w, flash->f.queries));
-  Branch in = emit_if(emit, present);
-  Point p = flash_point(flash);
-  point_set(&p, (Index){.dim = flash->f.query, .at = warp_wide(w, q)});
-  put_sums(flash, flat, lse_of(flash, &p), row_sum(flash, &p));
-  emit_end_if(emit, in);
-  Branch out = emit_if(emit, LLVMBuildNot(emit->builder, present, ""));
-  put_sums(flash, flat, emit_f32(emit, FAR), emit_f32(emit, 0));
-  emit_end_if(emit, out);
-  emit_end_if(emit, some);
+  int64_t rows = flash->g.tile[FLASH_GPU_ROWS], end = round_up(flash->rows, rows);
+  if (end == flash->g.queries) return;
+  LLVMValueRef before = warp_sub(w, warp_i32(w, end - rows), flash->row0);
+  Branch last = emit_if(emit, is_first(flash, before));
+  LLVMValueRef first = warp_plus(w, warp_times(w, flash->head, flash->g.queries), end);
+  Loop loop = emit_loop(emit, warp_wide(w, w->thread), emit_i64(emit, flash->g.queries - end),
+                        flash->g.threads[emit->phase], 0, NULL);
+  LLVMValueRef at = LLVMBuildTrunc(emit->builder, loop.i, w->i32, "");
+  put_sums(flash, warp_add(w, first, at), emit_f32(emit, FAR), emit_f32(emit, 0));
+  emit_loop_end(emit, &loop);
+  emit_end_if(emit, last);
+}
+
+/* The log-sum-exps and deltas of the lane's rows, for this phase and the next one. */
+static void row_facts(FlashGpu *flash, LLVMValueRef lse[2], LLVMValueRef delta[2]) {
+  Warp *w = &flash->w;
+  Emit *emit = flash->e;
+  bool whole = flash->rows % flash->g.tile[FLASH_GPU_ROWS] == 0;
+  LLVMValueRef row[2];
+  Point p[2];
+  for (int half = 0; half < 2; half++) {
+    row[half] = flash_row(flash, half), p[half] = flash_point(flash);
+    LLVMValueRef from = whole ? row[half] : warp_min(w, row[half], warp_i32(w, flash->rows - 1));
+    point_set(&p[half], (Index){.dim = flash->f.query, .at = warp_wide(w, from)});
+    lse[half] = lse_of(flash, &p[half]);
+  }
+  row_sums(flash, p, delta);
+  for (int half = 0; half < 2 && !whole; half++) {
+    LLVMValueRef exists = warp_less(w, row[half], warp_i32(w, flash->rows));
+    lse[half] = LLVMBuildSelect(emit->builder, exists, lse[half], emit_f32(emit, FAR), "");
+    delta[half] = LLVMBuildSelect(emit->builder, exists, delta[half], emit_f32(emit, 0), "");
+  }
+  LLVMValueRef first = warp_times(w, flash->head, flash->g.queries);
+  Branch one = emit_if(emit, is_first(flash, warp_rem(w, w->lane, 4)));
+  for (int half = 0; half < 2; half++)
+    put_sums(flash, warp_add(w, first, row[half]), lse[half], delta[half]);
+  emit_end_if(emit, one);
+  put_rest(flash);
 }
 
 /* ---- blocks of scores ---- */
@@ -147,18 +203,6 @@ static void block(FlashGpu *flash, const FlashBlock *flash_block, void *with) {
   flash_apply(flash, &backward->first, &backward->ds, 0, flash_block->stage);
 }
 
-static void read_sums(FlashGpu *flash, FlashBackward *backward) {
-  Warp *w = &flash->w;
-  LLVMValueRef first = warp_times(w, flash->head, flash->g.queries);
-  for (int half = 0; half < 2 && !flash->rows_are_keys; half++) {
-    LLVMValueRef at = warp_add(w, first, flash_row(flash, half));
-    backward->lse[half] = LLVMBuildLoad2(flash->e->builder, w->f32, flash_workspace(flash, at), "");
-    at = warp_plus(w, at, deltas(flash));
-    backward->delta[half] =
-        LLVMBuildLoad2(flash->e->builder, w->f32, flash_workspace(flash, at), "");
-  }
-}
-
 static FlashBackward backward_of(FlashGpu *flash) {
   Warp *w = &flash->w;
   int scores = (int)flash->g.tile[FLASH_GPU_COLUMNS] / 2, out = (int)flash->g.slice / 2;
@@ -197,7 +241,7 @@ static void gradients(FlashGpu *flash) {
   FlashBackward backward = backward_of(flash);
   begin_sums(flash, &backward);
   flash_read_rows(flash);
-  read_sums(flash, &backward);
+  if (!flash->rows_are_keys) row_facts(flash, backward.lse, backward.delta);
   flash_walk(flash, block, &backward);
   put(flash, &backward);
 }
@@ -225,7 +269,7 @@ static void begin_product(FlashRing *ring, FlashBackward *backward, LLVMValueRef
 static void wait_sums(FlashRing *ring, FlashBackward *backward, int under_way) {
   Warp *w = &ring->x->w;
   warpgroup_wait(w, under_way, &backward->first);
-  if (ring->x->rows_are_keys) warpgroup_wait(w, under_way, &backward->second);
+  if (ring->x->rows_are_keys) warpgroup_waited(w, &backward->second);
 }
 
 /* The unit before, whose last products were left to run. */
@@ -308,7 +352,7 @@ static void group_rows(FlashRing *ring, FlashWalk *walk, void *with) {
   FlashGpu *flash = ring->x;
   FlashBackward *backward = with;
   begin_sums(flash, backward);
-  read_sums(flash, backward);
+  if (!flash->rows_are_keys) row_facts(flash, backward->lse, backward->delta);
   flash_walk_side(walk);
   FlashUnit first = flash_unit_first(walk);
   Branch some = emit_if(flash->e, first.present);
@@ -331,8 +375,7 @@ void gpu_attention_grad_emit(Emit *emit) {
       continue;
     }
     flash_begin(&flash, i);
-    if (flash.phase == FLASH_ROWSUMS) sums(&flash);
-    else if (flash.g.wgmma) flash_groups(&flash, group_begin, group_rows);
+    if (flash.g.wgmma) flash_groups(&flash, group_begin, group_rows);
     else gradients(&flash);
     emit_end_phase(emit);
   }

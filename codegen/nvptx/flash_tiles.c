@@ -146,7 +146,6 @@ void flash_begin(FlashGpu *flash_gpu, int phase) {
   flash_gpu->rows_are_keys = flash_gpu->phase == FLASH_DKV;
   flash_gpu->rows = flash_gpu->rows_are_keys ? flash_gpu->f.keys : flash_gpu->f.queries;
   flash_gpu->columns = flash_gpu->rows_are_keys ? flash_gpu->f.queries : flash_gpu->f.keys;
-  if (flash_gpu->phase == FLASH_ROWSUMS) return;
   flash_list_setup(flash_gpu);
   if (flash_gpu->g.wgmma) {
     setup_panels(flash_gpu);

@@ -98,3 +98,5 @@ void warpgroup_wait(Warp *w, int groups, const Registers *sums) {
   const char *text = arena_printf(w->e->arena, "wgmma.wait_group.sync.aligned %d;", groups);
   with_sums(w, text, "", sums, 0, NULL);
 }
+
+void warpgroup_waited(Warp *w, const Registers *sums) { with_sums(w, "", "", sums, 0, NULL); }

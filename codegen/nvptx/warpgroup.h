@@ -32,4 +32,5 @@ void warpgroup_multiply_words(Warp *w, Elem elem, const Registers *sums, const L
                               LLVMValueRef b, bool b_across, LLVMValueRef add);
 void warpgroup_commit(Warp *w);
 void warpgroup_wait(Warp *w, int groups, const Registers *sums);
+void warpgroup_waited(Warp *w, const Registers *sums); /* others, complete since the last wait */
 #endif

@@ -4,8 +4,6 @@
 #include "flash_gpu.h"
 #include "ir/support/num.h"
 
-enum { SUM_ROWS = 4 }; /* queries of a CTA of the first phase of the gradient: one per warp */
-
 static GemmSide side_of(const FlashGpuPlan *plan, int64_t rows, bool async) {
   GemmSide side = {.async = async, .elem = plan->mma ? 2 : 4, .rows = rows, .columns = plan->width};
   if (plan->wgmma) {
@@ -18,7 +16,7 @@ static GemmSide side_of(const FlashGpuPlan *plan, int64_t rows, bool async) {
   return side;
 }
 
-bool flash_gpu_scores(FlashPhase p) { return p != FLASH_ROWSUMS && p != FLASH_JOIN; }
+bool flash_gpu_scores(FlashPhase p) { return p != FLASH_JOIN; }
 
 int flash_gpu_tiles(FlashPhase p, bool columns) {
   if (!flash_gpu_scores(p)) return 0;
@@ -27,7 +25,6 @@ int flash_gpu_tiles(FlashPhase p, bool columns) {
 
 static int64_t shared_of(const FlashGpuPlan *plan, FlashPhase phase) {
   if (phase == FLASH_JOIN) return LINES_SHARED;
-  if (phase == FLASH_ROWSUMS) return 0;
   if (plan->wgmma)
     return flash_gpu_tiles(phase, false) * plan->row.bytes +
            2 * plan->tile[FLASH_GPU_STAGES] * plan->column.bytes;
@@ -37,7 +34,6 @@ static int64_t shared_of(const FlashGpuPlan *plan, FlashPhase phase) {
 
 static int64_t tiles_of(const FlashGpuPlan *plan, const Flash *flash, FlashPhase phase) {
   int64_t rows = plan->tile[FLASH_GPU_ROWS], slices = plan->tile[FLASH_GPU_SLICES];
-  if (phase == FLASH_ROWSUMS) return ceil_div(plan->heads * plan->queries, SUM_ROWS);
   if (phase == FLASH_JOIN) return plan->lines.sums * lines_blocks(&plan->lines);
   if (phase == FLASH_DKV) return flash->shared.count * ceil_div(flash->keys, rows) * slices;
   return plan->heads * ceil_div(flash->queries, rows) * slices;
@@ -49,7 +45,6 @@ const char *flash_gpu_variant(const FlashGpuPlan *plan) {
 
 static int64_t threads_of(const FlashGpuPlan *plan, FlashPhase phase) {
   if (phase == FLASH_JOIN) return LINES_THREADS;
-  if (phase == FLASH_ROWSUMS) return 32 * SUM_ROWS;
   return 2 * plan->tile[FLASH_GPU_ROWS] + (plan->wgmma ? WGMMA_THREADS : 0);
 }
 
@@ -62,12 +57,12 @@ static void plan_lines(FlashGpuPlan *plan, const FlashColumns *columns) {
 
 FlashGpuPlan flash_gpu_plan(const Flash *flash, Elem elem, const int64_t tile[FLASH_GPU_COUNT]) {
   static const FlashPhase forward[] = {FLASH_FORWARD},
-                          backward[] = {FLASH_ROWSUMS, FLASH_DKV, FLASH_DQ, FLASH_JOIN};
+                          backward[] = {FLASH_DQ, FLASH_DKV, FLASH_JOIN};
   FlashGpuPlan plan = {.wgmma = tile[FLASH_GPU_STAGES] > 1,
                        .mma = elem_is_half(elem),
                        .phases = !flash->grad                       ? 1
-                                 : flash->columns.value == NO_VALUE ? 3
-                                                                    : 4,
+                                 : flash->columns.value == NO_VALUE ? 2
+                                                                    : 3,
                        .heads = flash->shared.count * flash->group.count};
   memcpy(plan.tile, tile, sizeof plan.tile);
   plan.width = round_up(flash->width, 16 * tile[FLASH_GPU_SLICES]);

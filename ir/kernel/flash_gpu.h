@@ -31,12 +31,11 @@ enum { FLASH_STAGES_FORWARD = 2, FLASH_STAGES_GRAD = 3, FLASH_STAGES_MOST = 3 };
 
 typedef enum FlashPhase {
   FLASH_FORWARD,
-  FLASH_ROWSUMS,
-  FLASH_DKV,
   FLASH_DQ,
+  FLASH_DKV,
   FLASH_JOIN /* of sums of columns */
 } FlashPhase;
-enum { FLASH_PHASES = 4 }; /* of a kernel, at most */
+enum { FLASH_PHASES = 3 }; /* of a kernel, at most */
 
 typedef struct FlashGpuPlan {
   int64_t tile[FLASH_GPU_COUNT];
