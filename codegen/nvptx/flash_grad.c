@@ -2,10 +2,10 @@
    computed again. Every sum has one owner and one order, so results never change.
 
    First phase, rows are queries: the log-sum-exp of each in units of log 2 and delta, the sum of y
-   dy, which also go into the workspace (a query that does not exist, or has no key, gets 1e30: its P
-   is 0);  P = 2^(Q K^T - lse);  dS = P (dY V^T - delta);  dQ += dS K. Second phase, rows are keys:
-   dV += P^T dY;  dK += dS^T Q. If there are sums of columns, a third one adds up the lines that
-   warps left of them (flash_columns.c).
+   dy, which also go into the workspace (a query that does not exist, or has no key, gets 1e30, so
+   its P is 0);  P = 2^(Q K^T - lse);  dS = P (dY V^T - delta);  dQ += dS K. Second phase, rows are
+   keys:  dV += P^T dY;  dK += dS^T Q. If there are sums of columns, a third one adds up the lines
+   that warps left of them (flash_columns.c).
 
    By warpgroups (flash_group.c) the last products of a block run while scores of the next one are
    issued; V dY^T follows when they are complete, so that a thread's registers hold either what was

@@ -1,4 +1,4 @@
-/* Is a wrong kernel noticed? Eleven kernels as the compiler emits them for sm_80 and sm_90a; each
+/* Is a wrong kernel noticed? Twelve kernels as the compiler emits them for sm_80 and sm_90a; each
  * barrier, wait, fence, guard, comparison, selection and address term of their PTX is dropped or
  * altered, one at a time; the machine must report, or the result differ from the interpreter's.
  *
@@ -167,6 +167,14 @@ static bool launch(const Kernel *k, PtxModule *m, const uint64_t *params, int n,
   return true;
 }
 
+/* Errors of sums go with the size of their terms, not with that of one sum. */
+static double typical(const Tensor *x) {
+  double sum = 0;
+  int64_t n = type_count(&x->type);
+  for (int64_t i = 0; i < n; i++) sum += x->at[i] * x->at[i];
+  return sqrt(sum / (double)n);
+}
+
 static bool right(const Kernel *k, PtxDevice *d, const uint64_t *params, char *error, int size) {
   for (int i = k->nargs; i < k->n; i++) {
     const Tensor *w = &k->want[i - k->nargs];
@@ -176,9 +184,10 @@ static bool right(const Kernel *k, PtxDevice *d, const uint64_t *params, char *e
     bool ok =
         ptx_unwritten(d, params[i], k->bytes[i]) < 0 && ptx_read(d, got, params[i], k->bytes[i]);
     int64_t bad = 0;
+    double usual = typical(w);
     for (int64_t j = 0, n = type_count(&w->type); ok && j < n; j++, bad = j) {
       double x = get(got, j, e);
-      ok = x == w->at[j] || fabs(x - w->at[j]) <= tolerance * (1 + fabs(w->at[j])) ||
+      ok = x == w->at[j] || fabs(x - w->at[j]) <= tolerance * (usual + fabs(w->at[j])) ||
            (isnan(x) && isnan(w->at[j]));
     }
     free(got);
