@@ -328,11 +328,19 @@ static void put(const PlanSpace *space, const SpacePlan *plan) {
   if (admits(space, plan)) space->visit(space->visitor, plan);
 }
 
+/* Stage 2 that adds up whole gradients is stage 1: the same program. */
+static bool repeats_first(const PlanSpace *space, const SpacePlan *plan) {
+  SpacePlan first = *plan;
+  first.at[FIELD_ZERO] = 1, first.at[FIELD_FULL] = 0;
+  return plan->at[FIELD_ZERO] == 2 && plan->at[FIELD_FULL] && admits(space, &first);
+}
+
 static void put_offload(const PlanSpace *space, SpacePlan plan) {
   bool ahead = plan.at[FIELD_OVERLAP] == OVERLAP_AHEAD; /* of parameters that devices update */
   int most = space->machine.host > 0 && !ahead ? OFFLOAD_PARAMS + 1 : 0;
   for (int n = 0; n <= most; n++) {
     plan.at[FIELD_OFFLOAD] = n;
+    if (!n && repeats_first(space, &plan)) continue;
     if (n <= OFFLOAD_PARAMS || !plan.at[FIELD_OVERLAP]) put(space, &plan);
   }
 }

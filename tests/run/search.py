@@ -140,6 +140,18 @@ def refusals():
         check('more nodes' not in said, said)
 
 
+def repeated():
+    """Stage 2 with whole gradients is stage 1: the space has it where `--fix` leaves stage 1 out."""
+    def rows(*fixes):
+        said, _ = search('gpt', ('ranks=2', 'data=2', 'micro=2', 'recompute=none', *fixes), '--all', '--json')
+        return {(r['zero'], r['accumulate'], r['overlap']): (r['seconds'], r['bytes']) for r in json.loads(said)['all']}
+    write('gpt')
+    both, second = rows('zero=1,2'), rows('zero=2')
+    check(not any(key[:2] == ('2', 'full') for key in both), both)
+    whole = {key: row for key, row in second.items() if key[1] == 'full'}
+    check(whole and all(row == both['1', 'shard', key[2]] for key, row in whole.items()), f'{both} {second}')
+
+
 AUTO = '''use "gpt2"
 variant Small of GPT2 { Vocab = 512; Embed = 64; Heads = 2; Layers = 2; Pos = 64 }
 train t for Small { size Seq = 64; batch 2; steps 2; data "text.txt" format = bytes; optim adamw lr = 2e-3 }
@@ -234,6 +246,7 @@ def published():
 auto()
 refusals()
 usual()
+repeated()
 published()
 for model, meshes in FEW.items():
     for fixes in meshes: compare(model, fixes, whole=fixes == meshes[0])
