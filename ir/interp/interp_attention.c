@@ -79,10 +79,6 @@ static double multiply(const Heads *heads, double a, double b) {
   return heads->field ? field_mul(a, b) : a * b;
 }
 
-static double divide(const Heads *heads, double a, double b) {
-  return heads->field ? field_div(a, b) : a / b;
-}
-
 static double function(const Heads *heads, OpCode code, double (*real)(double), double x) {
   return heads->field ? field_function(code, x, real) : real(x);
 }
@@ -114,6 +110,13 @@ static double kept(const Heads *heads, int64_t row, int64_t key, double x) {
   return keeps ? multiply(heads, x, heads->larger) : 0;
 }
 
+/* A field has exact inverses, so one division is enough: it takes as long as many products. */
+static void normalize(Heads *heads, double sum) {
+  double share = heads->field ? field_div(1, sum) : 0;
+  for (int64_t j = 0; j < heads->keys; j++)
+    heads->p[j] = heads->field ? field_mul(heads->p[j], share) : heads->p[j] / sum;
+}
+
 /* Fills h->p with the row's probabilities; returns its lse. In a field no score is subtracted from
    the others: probabilities do not depend on it, and pieces of a row then have one scale. */
 static double softmax_row(Heads *heads, int64_t row) {
@@ -137,7 +140,7 @@ static double softmax_row(Heads *heads, int64_t row) {
     heads->p[j] = function(heads, OP_exp, exp, subtract(heads, heads->p[j], most));
     sum = add(heads, sum, heads->p[j]);
   }
-  for (int64_t j = 0; j < heads->keys; j++) heads->p[j] = divide(heads, heads->p[j], sum);
+  normalize(heads, sum);
   return heads->field ? field_log(sum) : most + log(sum);
 }
 

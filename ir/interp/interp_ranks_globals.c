@@ -27,11 +27,11 @@ static int64_t *offsets_of(const Ranks *ranks, Arena *arena, const Global *globa
   int64_t *list = ARENA_ARRAY(arena, int64_t, type_count(t)), *along[MAX_RANK],
           index[MAX_RANK] = {0}, n = 0;
   for (int i = 0; i < t->rank; i++) { /* of each index of a dim */
+    int64_t stride = stride_of(&whole, t->axis[i].dim);
+    RankSlice slice =
+        placement_slice(ranks->m, &global->placed, &t->axis[i], rank, global->kind == GLOBAL_INPUT);
     along[i] = ARENA_ARRAY(arena, int64_t, t->axis[i].size);
-    for (int64_t k = 0; k < t->axis[i].size; k++)
-      along[i][k] = stride_of(&whole, t->axis[i].dim) *
-                    placement_index(ranks->m, &global->placed, &t->axis[i], rank, k,
-                                    global->kind == GLOBAL_INPUT);
+    for (int64_t k = 0; k < t->axis[i].size; k++) along[i][k] = stride * placement_index(&slice, k);
   }
   do {
     int64_t at = 0;

@@ -19,10 +19,14 @@ static int64_t block_of(const Module *m, const Placement *p, Str dim, int64_t ra
   return block;
 }
 
-int64_t placement_index(const Module *m, const Placement *p, const Axis *axis, int64_t rank,
-                        int64_t local, bool dealt) {
-  int64_t block = block_of(m, p, axis->dim, rank), ways = placement_ways(m, p, axis->dim);
+RankSlice placement_slice(const Module *m, const Placement *p, const Axis *axis, int64_t rank,
+                          bool dealt) {
   int64_t part = dealt ? placement_part(m, p, axis->dim) : 0;
   if (!part || part > axis->size) part = axis->size / stage_chunks(m, p, axis->dim);
-  return local / part * part * ways + block * part + local % part;
+  return (RankSlice){part, placement_ways(m, p, axis->dim), block_of(m, p, axis->dim, rank)};
+}
+
+int64_t placement_index(const RankSlice *slice, int64_t local) {
+  int64_t part = slice->part;
+  return local / part * part * slice->ways + slice->block * part + local % part;
 }
