@@ -65,7 +65,7 @@ def to_c(path, plan, out):
 def compiles(path, plan, target, folder):
     out = f'{folder}/host.c'
     c, some = to_c(path, plan, out)
-    d = shardc('dump', path, '--plan', plan, '--after', 'memory', '-o', f'{folder}/m.ir', *some)
+    d = shardc('dump', path, '--plan', plan, '--after', 'place', '-o', f'{folder}/m.ir')
     p = shardc('plan', path, '--plan', plan)
     if c.returncode or d.returncode or p.returncode:
         wrong.append(f'{path} {plan}: {c.stderr}{d.stderr}{p.stderr}'); return

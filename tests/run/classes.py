@@ -29,7 +29,7 @@ def compile(plan, cold=True):
     """Seconds of all processors, kernels in the cache, bytes."""
     if cold: shutil.rmtree(f'{folder}/cache', ignore_errors=True)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    run(SHARDC, 'compile', 'm.shard', '--plan', plan, '-o', 'm.exe', '-q', cwd=folder,
+    run(SHARDC, 'compile', '--quick', 'm.shard', '--plan', plan, '-o', 'm.exe', '-q', cwd=folder,
         env={'SHARDC_CACHE_DIR': f'{folder}/cache'})
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     took = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

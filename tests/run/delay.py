@@ -115,7 +115,7 @@ def expected(first, x, y, after, bad=None):
 def flat(t, end=''): return sum((list(t[name + end]) for name, _ in PARAMS), [])
 
 
-def compiled(name): run(SHARDC, 'compile', 'm.shard', '--plan', name, '-o', name, '-q', cwd=WORK)
+def compiled(name): run(SHARDC, 'compile', '--quick', 'm.shard', '--plan', name, '-o', name, '-q', cwd=WORK)
 
 
 def train(name, ranks=1, *more):

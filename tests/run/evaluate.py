@@ -120,7 +120,7 @@ def no_sum():
     for i, loss in enumerate(['log(cross_entropy[Out](logits, y, ignore = 0))', 'max[Batch](nll[Out](logits, y))',
                               'mean[Batch, Out]((logits - mean[Batch](logits))^2) + cross_entropy[Out](logits, y)']):
         open(f'{D}/no{i}.shard', 'w').write(MODEL.replace('LOSS', loss))
-        run(SHARDC, 'compile', f'no{i}.shard', '--plan', 'one', '-o', f'no{i}')
+        run(SHARDC, 'compile', '--quick', f'no{i}.shard', '--plan', 'one', '-o', f'no{i}')
         run(f'./no{i}', 'train', *files(10), '--out', f'rn{i}', says='takes 8 of the validation samples')
         run(f'./no{i}', 'train', *files(10), '--out', f'rm{i}', says='an evaluation is the mean over 2 batches of 4 ')
         run(f'./no{i}', 'eval', '--out', f'rn{i}', *files(10), says='(8 of 10 samples)')
@@ -156,7 +156,7 @@ train t for S {
   data columns(tokens = "none.npy", targets = "none.npy", style = "none.npy")
 }
 ''')
-    run(SHARDC, 'compile', 'seq.shard', '-o', 'seq')
+    run(SHARDC, 'compile', '--quick', 'seq.shard', '-o', 'seq')
     run('./seq', 'sample', '--prompt', 'a', expect=2, says='logits needs input style as well')
 
 

@@ -75,7 +75,7 @@ def refused(exe, path, tensors, *words):
 def both_ways(model, experts, prefix, gate, names, extra={}):
     exe, at = f'{folder}/{model}', f'{folder}/{model}.safetensors'
     sizes = [x for d, n in {**SIZES, 'Experts': experts}.items() for x in ('-D', f'{d}={n}')]
-    run(SHARDC, 'compile', f'{EXAMPLES}/{model}.shard', '-o', exe, *sizes, '-q', cwd=folder)
+    run(SHARDC, 'compile', '--quick', f'{EXAMPLES}/{model}.shard', '-o', exe, *sizes, '-q', cwd=folder)
     one = single(experts, prefix, gate, names, extra)
     for n, tensors in enumerate((one, fused(one, experts, prefix, gate, names))):
         write(at, tensors)
@@ -104,7 +104,7 @@ def over_ranks():
     exe, at = f'{folder}/ranks', f'{folder}/ranks.safetensors'
     sizes = [x for d, n in {**SIZES, 'Experts': 8, 'Mlp': 6}.items() for x in ('-D', f'{d}={n}')]
     sizes += ['--set', 'train.batch=8']
-    run(SHARDC, 'compile', 'ranks.shard', '--plan', 'four', '-o', exe, *sizes, '-q', cwd=folder)
+    run(SHARDC, 'compile', '--quick', 'ranks.shard', '--plan', 'four', '-o', exe, *sizes, '-q', cwd=folder)
     one = single(8, 'block_sparse_moe.experts', 'block_sparse_moe.gate', ('w1', 'w3', 'w2'), {})
     write(at, one)
     run(SHARDC, 'run', '-n', '4', exe, '--', 'export', '--init', at, '--out', f'{exe}.out', cwd=folder)
@@ -122,7 +122,7 @@ def deepseek():
     text = text.replace('Slot    = 3 * Seq / 64', 'Slot = Seq')
     open(f'{folder}/deepseek.shard', 'w').write(text)
     dims = [x for d, n in sizes.items() for x in ('-D', f'{d}={n}')]
-    run(SHARDC, 'compile', 'deepseek.shard', '-o', exe, '-q', *dims, cwd=folder)
+    run(SHARDC, 'compile', '--quick', 'deepseek.shard', '-o', exe, '-q', *dims, cwd=folder)
     t = {'model.embed_tokens.weight': [48, 16], 'lm_head.weight': [48, 16], 'model.norm.weight': [16]}
     for n in range(4):
         layer = f'model.layers.{n}.'

@@ -136,7 +136,7 @@ executables, references = {}, {}
 def executable(words):
     if words not in executables:
         open(f'{d}/m{words}.shard', 'w').write(MODEL % (words, 'none', ''))
-        run(shardc, 'compile', f'{d}/m{words}.shard', '-o', f'{d}/m{words}', '-q')
+        run(shardc, 'compile', '--quick', f'{d}/m{words}.shard', '-o', f'{d}/m{words}', '-q')
         executables[words] = f'{d}/m{words}'
     return executables[words]
 

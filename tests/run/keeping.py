@@ -35,8 +35,8 @@ def train(exe, out, *words, expect=0):
 try:
     open(f'{folder}/m.shard', 'w').write(MODEL)
     text_file(f'{folder}/text.txt', 4000), text_file(f'{folder}/valid.txt', 900)
-    run(SHARDC, 'compile', 'm.shard', '-o', 'one', '-q', cwd=folder)
-    run(SHARDC, 'compile', 'm.shard', '--plan', 'two', '-o', 'two', '-q', cwd=folder)
+    run(SHARDC, 'compile', '--quick', 'm.shard', '-o', 'one', '-q', cwd=folder)
+    run(SHARDC, 'compile', '--quick', 'm.shard', '--plan', 'two', '-o', 'two', '-q', cwd=folder)
     for exe in 'one', 'two':
         out = f'{exe}-run'
         train(exe, out, '--keep-best', '--steps', '9')
@@ -53,7 +53,7 @@ try:
         train(exe, f'{exe}h', '--save-time', '2h', '--keep', '100', '--save-every', '2', '--steps', '5')
         check(steps(f'{exe}h') == [2, 4, 5], f'{exe}: {steps(f"{exe}h")}')
     open(f'{folder}/timed.shard', 'w').write(MODEL.replace('save keep = 1', 'save keep = 100 time = 1us'))
-    run(SHARDC, 'compile', 'timed.shard', '-o', 'timed', '-q', cwd=folder)
+    run(SHARDC, 'compile', '--quick', 'timed.shard', '-o', 'timed', '-q', cwd=folder)
     train('timed', 'of file', '--steps', '5'), train('timed', 'over it', '--save-time', '2h', '--steps', '5')
     check((steps('of file'), steps('over it')) == ([1, 2, 3, 4, 5], [5]), f'{steps("of file")} {steps("over it")}')
     for words in ['--keep', '0'], ['--save-every', '0']:

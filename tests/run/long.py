@@ -163,7 +163,7 @@ def losses(folder):
         if way == 'one': model = re.sub(r'  (mesh|place|zero) .*\n', '', model)
         else: model = re.sub(r'  zero .*\n', '', model)
         open(f'{folder}/m.shard', 'w').write(model)
-        run(SHARDC, 'compile', 'm.shard', '--plan', 'p', '-q', '-o', 'm', cwd=folder)
+        run(SHARDC, 'compile', 'm.shard', '--plan', 'p', '--quick', '-q', '-o', 'm', cwd=folder)
         run('./m', 'train', '--out', way, *([] if way == 'one' else ['--nnodes', '1']), cwd=folder)
         lines = map(json.loads, open(f'{folder}/{way}/metrics.jsonl'))
         got = [line['loss'] for line in lines if 'loss' in line]

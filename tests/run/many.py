@@ -189,7 +189,8 @@ class Bench:
                       f'{name}.st')
         rows = [r for r in map(json.loads, open(f'{s.folder}/{name}/metrics.jsonl')) if 'loss' in r]
         found = [r['loss'] for r in rows], [r.get('grad_norm', 0) for r in rows], floats(f'{s.folder}/{name}.st'), said
-        plan = json.loads(s.call(s.shardc, 'plan', f'{name}.shard', '--plan', 'p', '--json', *options).splitlines()[0])
+        plan = 'data' in row and json.loads(s.call(s.shardc, 'plan', f'{name}.shard', '--plan', 'p', '--json',
+                                               *options).splitlines()[0])
         given = [tuple(map(int, l.split()[1:])) for l in open(f'{s.folder}/account')] if '--target' in options else []
         for path in f'{name}.exe', f'{name}.st', f'{name}.shard': os.unlink(f'{s.folder}/{path}')
         shutil.rmtree(f'{s.folder}/{name}')

@@ -142,7 +142,7 @@ def close(a, b, what): check(len(a) == len(b) and all(abs(x - y) < 2e-5 for x, y
 
 def chunks():
     """Two or three chunks of layers on a stage: losses of one rank, checkpoints for any plan, eval, samples."""
-    run(SHARDC, 'compile', 'm.shard', '--plan', 'one,chunks,rings', '-o', 'm_chunks', cwd=folder)
+    run(SHARDC, 'compile', '--quick', 'm.shard', '--plan', 'one,chunks,rings', '-o', 'm_chunks', cwd=folder)
 
     def go(ranks, *args):
         call = ['./m_chunks'] if ranks == 1 else [SHARDC, 'run', './m_chunks', '-n', str(ranks), '--']
@@ -176,7 +176,7 @@ def chunks():
                  for c in a['collectives']}
         check('W0703' not in err and calls['reduce_scatter'] > 3 * 3, f'{zero}: {err} {calls}')
     open(f'{folder}/both.shard', 'w').write(MODEL.replace('zero 3 over dp', 'zero 2 over dp, pipe'))
-    err = run(SHARDC, 'compile', 'both.shard', '--plan', 'chunks', '-o', 'both', cwd=folder)[1]
+    err = run(SHARDC, 'compile', '--quick', 'both.shard', '--plan', 'chunks', '-o', 'both', cwd=folder)[1]
     check(err.count('W0703') and 'keeps the gradient of `wte` whole' in err, err)
     run(SHARDC, 'run', './both', '-n', '4', '--', 'train', '--out', 'both_', '--threads', '1', '--check-memory',
         cwd=folder)
@@ -222,7 +222,7 @@ def on_host():
     """What layers keep waits on the host, as many micro-batches of it as are in flight on a stage: the same bits."""
     for plan, like in ('away', 'turns'), ('rung', 'rings'):
         for name in plan, like:
-            run(SHARDC, 'compile', 'm.shard', '--plan', name, '-o', f'm_{name}', cwd=folder)
+            run(SHARDC, 'compile', '--quick', 'm.shard', '--plan', name, '-o', f'm_{name}', cwd=folder)
             run(SHARDC, 'run', f'./m_{name}', '-n', '3', '--', 'train', '--out', f'h_{name}', '--threads', '1',
                 '--check-memory', cwd=folder)
         check(losses(f'h_{plan}') == losses(f'h_{like}'), f'{plan} as {like}')
@@ -232,7 +232,7 @@ def on_host():
     check(saved == [3 * each, 2 * each, each], f'{saved}, {each} of a micro-batch')
 def steep():
     """`zero_bubble memory = 2`: as one rank; a shorter step with recomputed layers; its saved bytes equal the plan."""
-    run(SHARDC, 'compile', 'm.shard', '--plan', 'steep', '-o', 'm_steep', cwd=folder)
+    run(SHARDC, 'compile', '--quick', 'm.shard', '--plan', 'steep', '-o', 'm_steep', cwd=folder)
     run(SHARDC, 'run', './m_steep', '-n', '3', '--', 'train', '--out', 'steep', '--threads', '1', '--check-memory',
         cwd=folder)
     close(losses('r1'), losses('steep'), 'up to five micro-batches kept')
@@ -247,7 +247,7 @@ def steep():
 
 def uneven():
     """Stages of different numbers of layers, and without any: as one rank, and checkpoints for any plan."""
-    run(SHARDC, 'compile', 'm.shard', '--plan', 'one,ragged,pairs,fives', '-o', 'm_uneven', cwd=folder)
+    run(SHARDC, 'compile', '--quick', 'm.shard', '--plan', 'one,ragged,pairs,fives', '-o', 'm_uneven', cwd=folder)
 
     def go(ranks, *args):
         call = ['./m_uneven'] if ranks == 1 else [SHARDC, 'run', './m_uneven', '-n', str(ranks), '--']
@@ -389,7 +389,7 @@ def ends_own():
         check(table <= more[0] < table + room and 2 * table <= more[1] < 2 * table + room, said)
     sent = {c['kind']: c for a in json.loads(out)['communication'] for c in a['collectives']}
     check(sent['all_reduce']['elements'] < 64, sent)  # numbers: no gradient goes over the stages
-    run(SHARDC, 'compile', 'u.shard', '--plan', 'one,three,four', '-o', 'model', cwd=folder)
+    run(SHARDC, 'compile', '--quick', 'u.shard', '--plan', 'one,three,four', '-o', 'model', cwd=folder)
     train(1, 'u1')
     for n in 3, 4:
         train(n, f'u{n}')
@@ -410,13 +410,13 @@ def ends_own():
 try:
     open(f'{folder}/m.shard', 'w').write(MODEL)
     text_file(f'{folder}/text.txt')
-    run(SHARDC, 'compile', 'm.shard', '--plan', 'one,two,three,four,six', '-o', 'model', cwd=folder)
+    run(SHARDC, 'compile', '--quick', 'm.shard', '--plan', 'one,two,three,four,six', '-o', 'model', cwd=folder)
     train(1, 'r1')
     for n in 2, 3, 4, 6:
         train(n, f'r{n}')
         close(losses('r1'), losses(f'r{n}'), f'{n} ranks')
-    run(SHARDC, 'compile', 'm.shard', '--plan', 'turns', '-o', 'm_turns', cwd=folder)
-    run(SHARDC, 'compile', 'm.shard', '--plan', 'all', '-o', 'm_all', cwd=folder)
+    run(SHARDC, 'compile', '--quick', 'm.shard', '--plan', 'turns', '-o', 'm_turns', cwd=folder)
+    run(SHARDC, 'compile', '--quick', 'm.shard', '--plan', 'all', '-o', 'm_all', cwd=folder)
     for name in 'turns', 'all':
         run(SHARDC, 'run', f'./m_{name}', '-n', '3', '--', 'train', '--out', name, '--threads', '1', cwd=folder)
         run(SHARDC, 'run', f'./m_{name}', '-n', '3', '--', 'export', f'--resume={name}', '--out', f'x_{name}',
@@ -452,7 +452,7 @@ try:
     for stage in 'first', 'last':
         more = [said[stage][k] - said['middle'][k] for k in ('weights', 'optimizer')]
         check(table <= more[0] < table + 1024 and 2 * table <= more[1] < 2 * table + 2048, f'{said}')
-    run(SHARDC, 'compile', 'm.shard', '--plan', 'zb', '-o', 'm_zb', cwd=folder)
+    run(SHARDC, 'compile', '--quick', 'm.shard', '--plan', 'zb', '-o', 'm_zb', cwd=folder)
     run(SHARDC, 'run', './m_zb', '-n', '3', '--', 'train', '--out', 'zb', '--threads', '1', cwd=folder)
     close(losses('r1'), losses('zb'), 'gradients of weights behind those of inputs')
     text = run(SHARDC, 'dump', 'm.shard', '--plan', 'zb', '--after', 'memory', cwd=folder)[0]

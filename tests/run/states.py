@@ -146,7 +146,7 @@ def train(name, ranks=1, *more):
     return tensors(f'{WORK}/{name}.st')
 
 
-def compiled(name): run(SHARDC, 'compile', 'm.shard', '--plan', name, '-o', name, '-q', cwd=WORK)
+def compiled(name): run(SHARDC, 'compile', '--quick', 'm.shard', '--plan', name, '-o', name, '-q', cwd=WORK)
 
 
 def weights(t): return {n: list(t[n][1]) for n in 'wb'}

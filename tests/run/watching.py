@@ -195,8 +195,8 @@ def case_recipes():
 try:
     open(f'{folder}/m.shard', 'w').write(MODEL)
     text_file(f'{folder}/text.txt', 8000)
-    run(SHARDC, 'compile', 'm.shard', '-o', 'one', '-q', cwd=folder)
-    run(SHARDC, 'compile', 'm.shard', '--plan', 'two', '-o', 'two', '-q', cwd=folder)
+    run(SHARDC, 'compile', '--quick', 'm.shard', '-o', 'one', '-q', cwd=folder)
+    run(SHARDC, 'compile', '--quick', 'm.shard', '--plan', 'two', '-o', 'two', '-q', cwd=folder)
     train('--out', 'both', '--log-as', 'csv,tensorboard')
     print('read by', same('both'))
     shutil.rmtree(f'{folder}/both/step-000012')
