@@ -110,18 +110,41 @@ double fit_latency(const Module *m, int64_t bytes) {
   return time.seconds > 0 ? 100 * time.latency / time.seconds : 0;
 }
 
+/* The largest of `bytes`, its quarter, .. `least` with which the program fits. If none does, or the
+   machine names no memory: `bytes`. */
+static int64_t fitting_bucket(Cli *o, Module *m, int64_t bytes, int64_t least) {
+  ChangeSearch search = search_new(o, m, BY_BYTES);
+  search.host = INT64_MAX;
+  if (machine_node_memory(m) <= 0 || surely_fits(m, search.device)) return bytes;
+  Change change = search.base;
+  for (int64_t now = bytes;; now = now / 4 > least ? now / 4 : least) {
+    if (now < bytes)
+      change = change_with(o->c->arena, search.base, "plan.zero.bucket", "%lld", (long long)now);
+    Try try = search_try(&search, change);
+    if (try.made && !search_fits(&search, &try) && now > least) continue;
+    bool fits = try.made && search_fits(&search, &try);
+    if (fits && now < bytes) change_choose(o, m, &change);
+    return fits ? now : bytes;
+  }
+}
+
 static void choose_bucket(Cli *o, Module *m) {
-  int64_t before = plan_zero_bucket(m), bytes = fit_set_bucket(m);
+  int64_t before = plan_zero_bucket(m), wanted = fit_set_bucket(m);
   Span zero = module_written(m, "plan.zero").all;
-  if (!bytes) return;
+  if (!wanted) return;
+  int64_t bytes = fitting_bucket(o, m, wanted, before);
   Report *r = diag_at(o->c->diag, "N0601", zero.file ? zero : m->written->plan_at,
                       "bucket = %lldMiB was chosen", (long long)(bytes >> 20));
   Str why = arena_printf(
       o->c->arena, "latency is %.2g %% of the time of a full bucket; of %s it would be %.2g %%",
-      fit_latency(m, bytes), arena_amount(o->c->arena, (double)before), fit_latency(m, before));
+      fit_latency(m, bytes), arena_amount(o->c->arena, (double)(bytes > before ? before : wanted)),
+      fit_latency(m, bytes > before ? before : wanted));
   diag_fact(r, "%s", why);
   module_set(m, "made.zero.bucket", "chosen: %s", why); /* `info` prints it */
-  if (fit_latency(m, bytes) > BUCKET_LATENCY)
+  if (bytes < wanted)
+    diag_fact(r, "buckets of %s need more memory than a rank has",
+              arena_amount(o->c->arena, (double)(bytes * 4 < wanted ? bytes * 4 : wanted)));
+  else if (fit_latency(m, bytes) > BUCKET_LATENCY)
     diag_fact(r, "no larger one is chosen: 1/64 of a rank's memory, or 1 GiB, is the most");
   diag_help(r, "to choose another: `--set plan.zero.bucket=N`, or `bucket = N` in the line `zero`");
 }

@@ -2,12 +2,12 @@
 
 `plan`, `dump` and the programs that are tried for other settings take the smallest power of two MiB of whose time at
 most 5 % is latency, by the formula of docs/plans.md, which this file repeats, for several links, meshes and stages;
-with its note. Without `latency` it is by that of the arch. A written value stays, and so does the default if another
-size gains nothing. `plan` tells how much of the time of messages is latency: hops of all messages. Its rows for other
-sizes of buckets and micro-batches equal the output for plans with these sizes.
+with its note, and less where that does not fit in memory. Without `latency` it is by that of the arch. A written value
+stays, and so does the default if another size gains nothing. `plan` tells how much of the time of messages is latency:
+hops of all messages. Its rows for other sizes of buckets and micro-batches equal the output for plans with these sizes.
 """
 import itertools, json, os, re, subprocess, sys
-from common import check, workdir
+from common import EXAMPLES, check, workdir
 
 SHARDC, folder = os.path.abspath(sys.argv[1]), workdir()
 MiB, GPU = 1 << 20, 'gpus = 4 arch = sm_80 bf16 = 300TFLOPS hbm = 2000GB/s'
@@ -119,6 +119,18 @@ def published():
         check(silent['forecast']['seconds_per_step'] == written['forecast']['seconds_per_step'], 'two forecasts')
 
 
+def fits():
+    """A size with which the program does not fit is reduced until it does."""
+    def wide(*more):
+        return subprocess.run([SHARDC, 'plan', f'{EXAMPLES}/deepseek_v3.shard', '--plan', 'wide', *more], text=True,
+                              env=dict(os.environ, NO_COLOR='1'), capture_output=True)
+    chosen = wide()
+    size = re.search(r'bucket = (\d+)MiB was chosen', chosen.stderr)
+    check(chosen.returncode == 0 and size and 'MiB need more memory than a rank has' in chosen.stderr, chosen.stderr)
+    large = wide('--set', f'plan.zero.bucket={int(size[1]) * 4}MiB')
+    check(large.returncode == 3 and 'E0801' in large.stderr, f'{size[1]} x 4: {large.stderr}')
+
+
 def everywhere():
     """One size in a plan, in its dump, which compiles by itself, and without a line `zero`."""
     size = wanted(80 << 30, dict(data=32), ('data',), 100e9, 1e-5)[0]
@@ -169,6 +181,7 @@ try:
     chosen()
     stays()
     published()
+    fits()
     everywhere()
     latency()
 finally:
