@@ -8,6 +8,6 @@
 bool attention_by_groups(const Arch *reach, const KernelShape *shape);
 /* The operations that its device could have done meanwhile at `groups.unit` of its peak. */
 double attention_groups_work(const Arch *reach, const KernelShape *shape);
-/* Bytes that the gradient's first phase reads, before the phases with products. */
+/* Bytes of y and dy that the gradient's first phase reads before its products, for sums of rows. */
 double attention_groups_bytes(const KernelShape *shape);
 #endif

@@ -42,7 +42,7 @@ typedef struct Forecast {
   PlanStep step;
 } Forecast;
 
-const char *source_key(RateSource source); /* record, nearest, machine, arch, guess */
+const char *source_key(RateSource source); /* record, nearest, machine, model, .. */
 const char *source_words(Arena *arena, const Forecast *forecast, RateSource source);
 /* For the programs of a plan and an entry, as plan_step. */
 Forecast plan_forecast(Module *const *programs, uint32_t n, const Fn *entry);
