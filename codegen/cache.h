@@ -33,6 +33,6 @@ const char *cache_folder(Arena *arena, const char **why);
 CacheBytes cache_get(Arena *arena, const char *folder, CacheKey key);
 void cache_put(Arena *arena, const char *folder, CacheKey key, CacheBytes bytes);
 /* If the files of the folder have more than `most` bytes: removes those that were not used for the
-   longest time, until three quarters of `most` remain. */
+   longest time, until at most three quarters of `most` remain, or the newest file alone. */
 void cache_trim(Arena *arena, const char *folder, int64_t most);
 #endif

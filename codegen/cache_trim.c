@@ -46,7 +46,7 @@ void cache_trim(Arena *arena, const char *path, int64_t most) {
   if (all > most) qsort(files.at, files.n, sizeof *files.at, newest_first);
   for (uint32_t i = 0; all > most && i < files.n; i++) {
     kept += files.at[i].bytes;
-    if (kept > most / 4 * 3) unlinkat(dirfd(folder), files.at[i].name, 0);
+    if (i && kept > most / 4 * 3) unlinkat(dirfd(folder), files.at[i].name, 0);
   }
   closedir(folder);
 }
