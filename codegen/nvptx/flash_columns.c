@@ -20,7 +20,7 @@ static LLVMValueRef stored(FlashGpu *flash, ValueId value, LLVMValueRef x, LLVMV
   return expr_convert(flash->e, expr_convert(flash->e, x, ELEM_f32, elem), elem, ELEM_f32);
 }
 
-/* Number q of block `block` of the lane: of both of its rows. */
+/* The sum of number q of a block over both rows of the lane. */
 static LLVMValueRef of_rows(FlashGpu *flash, ValueId value, const Registers *sums, int block, int q,
                             LLVMValueRef factor, LLVMValueRef exists[2]) {
   LLVMValueRef zero = emit_f32(flash->e, 0), x[2];
@@ -31,7 +31,8 @@ static LLVMValueRef of_rows(FlashGpu *flash, ValueId value, const Registers *sum
   return LLVMBuildFAdd(flash->e->builder, x[0], x[1], "");
 }
 
-/* Half of n numbers stay with the lane whose bit `distance` is set as the upper half's is. */
+/* A lane keeps half of its n numbers, the upper half if its bit `distance` is set, and adds those
+   that the other lane sends. */
 static void exchange(FlashGpu *flash, LLVMValueRef *x, int n, int distance) {
   LLVMBuilderRef builder = flash->e->builder;
   Warp *w = &flash->w;
@@ -72,7 +73,7 @@ static void leave(FlashGpu *flash, Point *p, int place, LLVMValueRef line, LLVMV
   emit_end_if(flash->e, in);
 }
 
-/* Columns of eight blocks from `first` on: the lane ends with those of one. */
+/* Stores sums of eight blocks of columns from `first` on; at the end a lane has those of one. */
 static void put_blocks(FlashGpu *flash, int place, const Registers *sums, int first,
                        LLVMValueRef factor, LLVMValueRef exists[2]) {
   Warp *w = &flash->w;

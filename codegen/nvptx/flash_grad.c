@@ -92,13 +92,14 @@ static LLVMValueRef lse_of(FlashGpu *flash, const Point *p) {
                          LLVMBuildFMul(builder, v, emit_f32(flash->e, LOG2_E), ""), "");
 }
 
-/* i1: the first slice's, which alone puts sums of rows */
+/* i1: the number is 0, in the first slice of the width, which alone stores sums of rows */
 static LLVMValueRef is_first(FlashGpu *flash, LLVMValueRef number) {
   LLVMValueRef all = LLVMBuildOr(flash->e->builder, number, flash->slice, "");
   return LLVMBuildICmp(flash->e->builder, LLVMIntEQ, all, warp_i32(&flash->w, 0), "");
 }
 
-/* Those of queries past the last tile of rows, which blocks of columns reach. */
+/* Stores sums of queries past the last tile of rows, which the last block of columns reads. With
+   warpgroups there are none: their columns divide their rows. */
 static void put_rest(FlashGpu *flash) {
   Warp *w = &flash->w;
   Emit *emit = flash->e;
