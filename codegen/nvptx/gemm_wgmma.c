@@ -220,7 +220,7 @@ static void copy_all(Gemm *gemm) {
   for (int i = behind(gemm); i-- > 0;) publish_if(gemm, &oldest, &begun, i);
 }
 
-/* One thread, whose other operands are constants. */
+/* One thread begins the copies of both operands. */
 static void copy_in_bulk(Gemm *gemm) {
   Warp *w = &gemm->w;
   warpgroup_registers(w, false);

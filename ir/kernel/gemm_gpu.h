@@ -113,7 +113,7 @@ int64_t gemm_panels(const GemmSide *side);
 int64_t gemm_panel_bytes(const GemmSide *side);
 static inline bool gemm_is_split(const GemmPlan *plan) { return plan->tile[GEMM_SPLITS] > 1; }
 /* How bulk copies see an operand. Coordinate i is a range of k, of rows or columns, or of batches:
-   number / below, without what is beyond size unless it is the outermost of its kind. */
+   number / below, modulo its size unless it is the outermost of its kind. */
 enum { OF_K, OF_MN, OF_BATCH };
 typedef struct GemmMap {
   TensorMap map;

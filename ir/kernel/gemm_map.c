@@ -13,7 +13,8 @@ static bool push(GemmMap *map, int of, int64_t size, int64_t stride, int64_t bel
   return true;
 }
 
-/* box: of the innermost range; of a batch there is always one. */
+/* box: elements of the innermost range that a copy brings; one of each other range. Only a batch
+   may have no dims. */
 static bool push_dims(GemmMap *map, const ProductDims *dims, bool side_b, int of, int64_t box) {
   int64_t below = 1;
   for (int last = dims->count - 1, first; last >= 0; last = first - 1) {

@@ -1,5 +1,5 @@
-/* Room ahead of time for a growable array of vec.h. Must not: be needed for what is right; in the
-   stress build arrays begin empty, so that they move as they grow. */
+/* Reserves room in a growable array of vec.h. Must not: matter for results; in the stress build
+   arrays begin empty, so that they move as they grow. */
 #ifndef SHARDC_ROOM_H
 #define SHARDC_ROOM_H
 #include "vec.h"
