@@ -45,6 +45,9 @@ bool gpu_function(Gpu *g, CUmodule m, const char *entry, int64_t shared, CUfunct
          gpu_ok(g, g->api.cuFuncSetAttribute(*f, CU_FUNC_SHARED, (int)shared), "shared memory");
 }
 
+_Static_assert((int)MAP_RANK == (int)RT_MAP_RANK, "maps of both have as many dims");
+_Static_assert((int)KERNEL_MAPS == (int)RT_KERNEL_MAPS, "kernels of both have as many maps");
+
 GpuMaps gpu_maps_of(const Module *m, const Fn *k) {
   TensorMap map[KERNEL_MAPS];
   GpuMaps maps = {.n = kernel_maps(m, k, map)};
