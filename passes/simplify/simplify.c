@@ -202,14 +202,16 @@ static bool same_codes(const Fn *a, const Fn *b) {
 /* Bodies that differ only in name are merged into the first of them. Callees come first, so theirs
    are merged already. */
 static bool merge_bodies(Module *m) {
+  const char **text = ARENA_ARRAY(m->arena, const char *, m->fns.n + 1);
   bool *merged = ARENA_ARRAY(m->arena, bool, m->fns.n + 1), changed = false;
   for (uint32_t i = 0; i < m->fns.n; i++) {
     Fn *f = m->fns.at[i];
     for (uint32_t j = 0; j < i && f->kind == FN_BODY && !merged[i]; j++) {
       Fn *with = m->fns.at[j];
-      if (with->kind != FN_BODY || merged[j] || !same_codes(f, with) ||
-          strcmp(body_text(m, f), body_text(m, with)) != 0)
-        continue;
+      if (with->kind != FN_BODY || merged[j] || !same_codes(f, with)) continue;
+      if (!text[i]) text[i] = body_text(m, f);
+      if (!text[j]) text[j] = body_text(m, with);
+      if (strcmp(text[i], text[j]) != 0) continue;
       module_replace(m, f, with);
       merged[i] = changed = true;
     }
