@@ -4,8 +4,8 @@
    bucket takes little longer than an empty one. The size is the smallest power of two MiB of whose
    time at most 5 % is latency. Room in which pieces of messages are put end to end is as large as
    a bucket, so it is at most 1/64 of the memory of a rank, or 1 GiB where the machine does not say
-   that; and never less than the default of the settings. driver/fit/choose.c asks
-   whether the program then fits.
+   that; and never less than the default of the settings. driver/fit/choose.c asks whether the
+   program then fits.
 
    The default stays where smaller buckets overlap other work: a host that updates parameters takes
    what is more than a bucket row by row, and 1-bit Adam sends one bucket while it packs the next.
