@@ -15,7 +15,7 @@ typedef enum KernelPart { /* of a kernel's time in a forecast */
 
 /* Sizes of a product; of attention. */
 enum { SHAPE_BATCH, SHAPE_ROWS, SHAPE_COLUMNS, SHAPE_TERMS, SHAPE_SIZES };
-/* Queries are those of all heads; block: columns of a tile by warpgroups, 1: the kernel has none. */
+/* Queries are those of all heads; block: columns of a tile by warpgroups, 1: there is none. */
 enum { SHAPE_QUERIES, SHAPE_KEYS, SHAPE_WIDTH, SHAPE_BLOCK };
 
 typedef struct KernelShape {
