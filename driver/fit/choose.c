@@ -142,8 +142,8 @@ static void choose_bucket(Cli *o, Module *m) {
   diag_fact(r, "%s", why);
   module_set(m, "made.zero.bucket", "chosen: %s", why); /* `info` prints it */
   if (bytes < wanted)
-    diag_fact(r, "buckets of %s need more memory than a rank has",
-              arena_amount(o->c->arena, (double)(bytes * 4 < wanted ? bytes * 4 : wanted)));
+    diag_fact(r, "with buckets of %s the plan needs more memory than a rank has",
+              arena_amount(o->c->arena, (double)wanted));
   else if (fit_latency(m, bytes) > BUCKET_LATENCY)
     diag_fact(r, "no larger one is chosen: 1/64 of a rank's memory, or 1 GiB, is the most");
   diag_help(r, "to choose another: `--set plan.zero.bucket=N`, or `bucket = N` in the line `zero`");

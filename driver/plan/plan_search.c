@@ -237,13 +237,13 @@ static void say_empty(const BestPlans *best, Report *r) {
   Arena *arena = space->o->c->arena;
   int64_t batch = nearest_batch(space);
   const char *axes = arena_printf(arena, "data divides Batch = %lld", (long long)space->batch);
-  if (*space->tensor) axes = arena_list(arena, axes, "tensor divides %s", space->tensor);
+  if (*space->tensor) axes = arena_printf(arena, "%s; tensor divides %s", axes, space->tensor);
   if (*space->sequence)
-    axes = arena_list(arena, axes, "context divides %s = %lld", space->sequence,
-                      (long long)space->sequence_size);
+    axes = arena_printf(arena, "%s; context divides %s = %lld", axes, space->sequence,
+                        (long long)space->sequence_size);
   if (*space->layers)
-    axes = arena_list(arena, axes, "pipe is at most %s = %lld", space->layers,
-                      (long long)space->layer_count);
+    axes = arena_printf(arena, "%s; pipe is at most %s = %lld", axes, space->layers,
+                        (long long)space->layer_count);
   diag_fact(r, "axes of %lld ranks in all: %s", (long long)space->ranks, axes);
   if (batch) diag_help(r, "`--set train.batch=%lld` has plans", (long long)batch);
   else if (space->o->fixes.n)
@@ -269,7 +269,7 @@ static Exit say_none(BestPlans *best) {
       return cli_report(space->o, EXIT_NO);
     }
   if (!best->plans) say_empty(best, r); /* memory is not at fault */
-  else
+  else if (best->large)
     diag_help(r, "more nodes: `--on \"%.*s nodes = %lld\"`", (int)strcspn(space->base.on, " "),
               space->base.on, 2 * (long long)space->nodes);
   return cli_report(space->o, EXIT_NO);
