@@ -105,6 +105,7 @@ static void put_rest(FlashGpu *flash) {
   Emit *emit = flash->e;
   int64_t rows = flash->g.tile[FLASH_GPU_ROWS], end = round_up(flash->rows, rows);
   if (end == flash->g.queries) return;
+  must(!flash->g.wgmma, "attention: columns of warpgroups divide their rows");
   LLVMValueRef before = warp_sub(w, warp_i32(w, end - rows), flash->row0);
   Branch last = emit_if(emit, is_first(flash, before));
   LLVMValueRef first = warp_plus(w, warp_times(w, flash->head, flash->g.queries), end);

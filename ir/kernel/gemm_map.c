@@ -4,9 +4,13 @@
 #include "gpu_plan.h"
 #include "ir/support/num.h"
 
+/* Limits of cuTensorMapEncodeTiled. */
+static const int64_t MOST_SIZE = (int64_t)1 << 32, MOST_STRIDE = ((int64_t)1 << 40) - 1;
+
 static bool push(GemmMap *map, int of, int64_t size, int64_t stride, int64_t below, int64_t box) {
   int i = map->map.rank;
-  if (i == MAP_RANK) return false;
+  if (i == MAP_RANK || size > MOST_SIZE) return false;
+  if (stride > MOST_STRIDE / elem_bytes(map->map.elem)) return false;
   map->map.size[i] = size, map->map.stride[i] = stride * elem_bytes(map->map.elem);
   map->map.box[i] = box, map->of[i] = of, map->below[i] = below;
   map->map.rank++;
