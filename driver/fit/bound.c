@@ -288,8 +288,10 @@ static double saved_on(const PlanBounds *bounds, const SpacePlan *plan, const La
   const KeptParts *kept = kept_parts(bounds, plan);
   const SmallCost *small = bound_small(bounds, plan, true);
   double saved = stage == STAGE_FIRST ? layer->saved * layers * kept->kept : 0;
-  bool last = stage == STAGE_LAST && is_uneven(bounds->space, plan);
-  if (!bound_splits_backward(plan) || !small || !small->known || !small->layer.known || last)
+  bool last = stage == STAGE_LAST && is_uneven(bounds->space, plan),
+       turns = bound_parts(bounds->space, plan) > 1; /* a single one has no room for each kind */
+  if (!turns || !bound_splits_backward(plan) || !small || !small->known || !small->layer.known ||
+      last)
     return saved;
   return larger(saved, layers * saved_until(small, layer->saved, kept->until[stage]));
 }
