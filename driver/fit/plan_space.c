@@ -238,6 +238,9 @@ Exit space_open(Cli *o, PlanSpace *out) {
   const char *own = arena_printf(arena, "on, mesh, %s", plan_searched_lines);
   if (plan && !program_plan_text(o->c, path, plan, own, &out->base))
     return cli_usage("no plan `%s` in `%s`", plan, path);
+  if (on && strpbrk(on, ";{}"))
+    return cli_usage("`--on` wants a machine and its options, `--on \"MACHINE nodes = 2\"`; "
+                     "`--fix` has settings of plans");
   if (on) out->base.on = on;
   if (on && !program_has_machine(o->c, path, on)) return EXIT_INPUT;
   if (!*out->base.on)

@@ -232,10 +232,8 @@ static int64_t nearest_batch(const PlanSpace *space) {
 }
 
 /* No mesh of all ranks splits what the model has. */
-static void say_empty(const BestPlans *best, Report *r) {
-  const PlanSpace *space = &best->space;
+static void say_axes(const PlanSpace *space, Report *r) {
   Arena *arena = space->o->c->arena;
-  int64_t batch = nearest_batch(space);
   const char *axes = arena_printf(arena, "data divides Batch = %lld", (long long)space->batch);
   if (*space->tensor) axes = arena_printf(arena, "%s; tensor divides %s", axes, space->tensor);
   if (*space->sequence)
@@ -245,6 +243,10 @@ static void say_empty(const BestPlans *best, Report *r) {
     axes = arena_printf(arena, "%s; pipe is at most %s = %lld", axes, space->layers,
                         (long long)space->layer_count);
   diag_fact(r, "axes of %lld ranks in all: %s", (long long)space->ranks, axes);
+}
+
+static void say_empty(const PlanSpace *space, Report *r) {
+  int64_t batch = nearest_batch(space);
   if (batch) diag_help(r, "`--set train.batch=%lld` has plans", (long long)batch);
   else if (space->o->fixes.n)
     diag_help(r, "leave out more than one `--fix`: together they exclude every plan");
@@ -263,12 +265,13 @@ static Exit say_none(BestPlans *best) {
     diag_fact(r, "the smallest needs at least %s, capacity is %s",
               arena_amount(arena, best->least + (double)reserve),
               arena_amount(arena, (double)(best->search.device + reserve)));
+  else say_axes(space, r);
   for (uint32_t i = 0; i < space->o->fixes.n; i++)
     if (fits_without(best, i)) {
       diag_help(r, "without `--fix %s` a plan fits", space->o->fixes.at[i]);
       return cli_report(space->o, EXIT_NO);
     }
-  if (!best->plans) say_empty(best, r); /* memory is not at fault */
+  if (!best->plans) say_empty(space, r); /* memory is not at fault */
   else if (best->large)
     diag_help(r, "more nodes: `--on \"%.*s nodes = %lld\"`", (int)strcspn(space->base.on, " "),
               space->base.on, 2 * (long long)space->nodes);
