@@ -235,9 +235,13 @@ bool fit_check(Cli *o, const Module *m) {
   bool shard = file_kind(o->c, o->operands.at[0]) == FILE_SHARD,
        found = shard && find_change(o, m, &better);
   Span at = place_of(m, &better.change), zero = module_written(m, "plan.zero").all;
-  Report *r =
-      diag_at(o->c->diag, "E0801", at, "%s needs %s on rank 0, capacity is %s", fit_subject(m),
-              amount(o->c, budget_all(&budget) + reserve), amount(o->c, capacity + reserve));
+  int64_t needs = budget_all(&budget) + reserve, has = capacity + reserve;
+  const char *needed = amount(o->c, needs), *available = amount(o->c, has);
+  if (!strcmp(needed, available))
+    needed = arena_printf(o->c->arena, "%lld bytes", (long long)needs),
+    available = arena_printf(o->c->arena, "%lld", (long long)has);
+  Report *r = diag_at(o->c->diag, "E0801", at, "%s needs %s on rank 0, capacity is %s",
+                      fit_subject(m), needed, available);
   if (zero.file && at.offset == zero.offset) label_stage(m, r);
   say_parts(o->c, r, &budget, reserve);
   say_rings(m, r);

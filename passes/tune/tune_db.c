@@ -82,7 +82,11 @@ static void warn(Ctx *c, const char *name, const char *text, size_t n, size_t at
   Report *r = diag_at(c->diag, "W1206", s, "%u line%s of `%s` %s ignored: no tuning record%s", bad,
                       bad > 1 ? "s" : "", name, bad > 1 ? "are" : "is", bad > 1 ? "s" : "");
   diag_label(r, "%s", bad > 1 ? "the first of them" : "this one");
-  diag_help(r, "a record has %d fields with tabs between; `shardc tune` writes them", FIELDS);
+  diag_fact(r,
+            "a record has %d fields with tabs between; the cut has as many numbers as this version "
+            "of shardc reads for the family",
+            FIELDS);
+  diag_help(r, "`shardc tune` measures again and writes records");
 }
 
 void tune_db_read(Ctx *c, const char *name, const char *text, size_t n, TuneKind *kind,
