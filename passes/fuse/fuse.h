@@ -108,6 +108,7 @@ bool fuse_has_room(const Fuse *u, uint32_t group);
 bool fuse_joins_small(const Fuse *u, uint32_t group, ValueId v);
 
 /* fuse_group.c: which group an op joins */
+bool fuse_same_order(const Type *a, const Type *b); /* of the same dims */
 bool fuse_moves(OpCode c); /* reads its operands at other indexes than its own */
 /* In a row group, gather[V] w, i over the row itself is the sum of w where the position is i: a row
    is then read in step only, so that w may be computed by the group and its gradient may take over

@@ -211,7 +211,7 @@ static bool reads_from(Fuse *fuse, uint32_t g, const FuseValue *x) {
   return false;
 }
 
-static bool same_order(const Type *a, const Type *b) {
+bool fuse_same_order(const Type *a, const Type *b) {
   for (int i = 0; i < a->rank; i++)
     if (a->axis[i].dim != b->axis[i].dim) return false;
   return true;
@@ -226,7 +226,8 @@ static bool shares_leaf(Fuse *fuse, uint32_t g, ValueId v) {
     if (type(fuse, leaves.at[i])->rank && listed(&fuse->groups.at[g].leaves, leaves.at[i]))
       return true;
     if (fuse_value->where == MATERIALISED && fuse_value->group == g) return true;
-    if (reads_from(fuse, g, fuse_value) && same_order(&fuse->groups.at[g].space, type(fuse, v)))
+    if (reads_from(fuse, g, fuse_value) &&
+        fuse_same_order(&fuse->groups.at[g].space, type(fuse, v)))
       return true;
   }
   return false;
@@ -444,7 +445,7 @@ static bool reduce_joins(Fuse *fuse, uint32_t g, const Op *op, GroupKind kind) {
       !same_space(&group->rows, &rows))
     return false;
   if (after > g + 1 || (after == g + 1 && kind == GROUP_column)) return false;
-  if (kind == GROUP_column && !same_order(&group->space, type(fuse, value))) return false;
+  if (kind == GROUP_column && !fuse_same_order(&group->space, type(fuse, value))) return false;
   if (tree_moves_own(fuse, value, g)) return false;
   return after == g + 1 || ((shares_leaf(fuse, g, value) || fuse_joins_small(fuse, g, value)) &&
                             fuse_has_room(fuse, g));

@@ -21,13 +21,6 @@ bool fuse_has_room(const Fuse *fuse, uint32_t group) {
   return count_stored(fuse, group) < MAX_RESULTS / 2;
 }
 
-static bool same_elements(const Type *a, const Type *b) {
-  bool same = a->tier == b->tier && a->rank == b->rank;
-  for (int i = 0; same && i < a->rank; i++)
-    same = a->axis[i].dim == b->axis[i].dim && a->axis[i].size == b->axis[i].size;
-  return same;
-}
-
 static bool is_small_kind(GroupKind kind) {
   return kind == GROUP_elem || kind == GROUP_row || kind == GROUP_column;
 }
@@ -37,6 +30,7 @@ bool fuse_joins_small(const Fuse *fuse, uint32_t group, ValueId v) {
   if (!module_on_gpu(fuse->m) || !t->rank || fuse_bytes(fuse->f, v) > SMALL) return false;
   for (uint32_t i = group; i < fuse->groups.n; i++)
     if (!is_small_kind(fuse->groups.at[i].kind)) return false;
-  return same_elements(&fuse->groups.at[group].space, t) &&
+  const Type *space = &fuse->groups.at[group].space;
+  return space->tier == t->tier && type_same_dims(space, t) && fuse_same_order(space, t) &&
          count_stored(fuse, group) < SMALL_RESULTS;
 }
