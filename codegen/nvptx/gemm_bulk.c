@@ -17,17 +17,15 @@
 #include "gemm.h"
 #include "simt.h"
 
-enum { SIGNAL = 8, PANEL_ELEMENTS = 64 };
-
 static LLVMValueRef signal_of(Gemm *gemm, LLVMValueRef stage, int64_t more) {
-  LLVMValueRef at = warp_times(&gemm->w, stage, SIGNAL);
+  LLVMValueRef at = warp_times(&gemm->w, stage, SIGNAL_BYTES);
   return warp_plus(&gemm->w, at, gemm->g.signals_at + more);
 }
 
 LLVMValueRef gemm_bulk_full(Gemm *gemm, LLVMValueRef stage) { return signal_of(gemm, stage, 0); }
 
 LLVMValueRef gemm_bulk_empty(Gemm *gemm, LLVMValueRef stage) {
-  return signal_of(gemm, stage, SIGNAL * gemm->g.tile[GEMM_STAGES]);
+  return signal_of(gemm, stage, SIGNAL_BYTES * gemm->g.tile[GEMM_STAGES]);
 }
 
 void gemm_bulk_begin(Gemm *gemm) {
@@ -60,7 +58,7 @@ static void bring(Gemm *gemm, bool is_b, LLVMValueRef k, LLVMValueRef stage, LLV
     bug("kernel %s: no map of an operand", gemm->k->name);
   for (int i = 0; i < map.map.rank; i++) at[i] = coordinate(gemm, &map, i, number[map.of[i]]);
   for (int64_t panel = 0; panel < gemm_panels(side); panel++) {
-    if (panel) at[0] = warp_plus(w, at[0], PANEL_ELEMENTS);
+    if (panel) at[0] = warp_plus(w, at[0], WGMMA_K);
     bulk_copy(w, warp_plus(w, to, panel * gemm_panel_bytes(side)), gemm->e->map[is_b], map.map.rank,
               at, signal);
   }

@@ -6,7 +6,7 @@
 #include "gemm_gpu.h"
 #include "ir/support/num.h"
 
-enum { SIGNAL = 8, PIECE = 16, REDUCE_THREADS = 256, REDUCE_EACH = 4 };
+enum { PIECE = 16, REDUCE_THREADS = 256, REDUCE_EACH = 4 };
 
 const char *const gemm_variant[] = {"fma", "tf32", "mma", "wgmma"};
 _Static_assert(COUNT_OF(gemm_variant) == GEMM_WGMMA + 1, "a word per GemmMath");
@@ -56,7 +56,8 @@ static void plan_warpgroups(GemmPlan *plan) {
   plan->shared[0] = t[GEMM_STAGES] * plan->stage +
                     plan->warps_m * WGMMA_THREADS / 32 * plan->out_rows * plan->out_pitch;
   plan->signals_at = plan->shared[0];
-  if (t[GEMM_BY] == BY_BULK) plan->shared[0] += round_up(2 * SIGNAL * t[GEMM_STAGES], CACHE_LINE);
+  if (t[GEMM_BY] == BY_BULK)
+    plan->shared[0] += round_up(2 * SIGNAL_BYTES * t[GEMM_STAGES], CACHE_LINE);
 }
 
 static void plan_phases(GemmPlan *plan) {

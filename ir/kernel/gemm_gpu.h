@@ -72,6 +72,7 @@ enum {
   WGMMA_STAGES = 6      /* at most: two barriers of the CTA's 16 for each */
 };
 
+enum { SIGNAL_BYTES = 8 };        /* of an mbarrier, two for each stage filled by bulk copies */
 enum { GEMM_SEEK_THREADS = 256 }; /* of a CTA that looks for rows that are not zero */
 
 extern const char *const gemm_variant[]; /* by GemmMath: what attribute variant says */
