@@ -116,29 +116,28 @@ static int64_t fitting_bucket(Cli *o, Module *m, int64_t bytes, int64_t least) {
   ChangeSearch search = search_new(o, m, BY_BYTES);
   search.host = INT64_MAX;
   if (machine_node_memory(m) <= 0 || surely_fits(m, search.device)) return bytes;
-  Change change = search.base;
-  for (int64_t now = bytes;; now = now / 4 > least ? now / 4 : least) {
-    if (now < bytes)
-      change = change_with(o->c->arena, search.base, "plan.zero.bucket", "%lld", (long long)now);
-    Try try = search_try(&search, change);
-    if (try.made && !search_fits(&search, &try) && now > least) continue;
-    bool fits = try.made && search_fits(&search, &try);
-    if (fits && now < bytes) change_choose(o, m, &change);
-    return fits ? now : bytes;
+  Try try = search_try(&search, search.base);
+  for (int64_t now = bytes; try.made && !search_fits(&search, &try) && now > least;) {
+    now = now / 4 > least ? now / 4 : least;
+    try = search_try(
+        &search, change_with(o->c->arena, search.base, "plan.zero.bucket", "%lld", (long long)now));
+    if (!search_fits(&search, &try)) continue;
+    change_choose(o, m, &try.change);
+    return now;
   }
+  return bytes;
 }
 
 static void choose_bucket(Cli *o, Module *m) {
   int64_t before = plan_zero_bucket(m), wanted = fit_set_bucket(m);
   Span zero = module_written(m, "plan.zero").all;
   if (!wanted) return;
-  int64_t bytes = fitting_bucket(o, m, wanted, before);
+  int64_t bytes = fitting_bucket(o, m, wanted, before), other = bytes > before ? before : wanted;
   Report *r = diag_at(o->c->diag, "N0601", zero.file ? zero : m->written->plan_at,
                       "bucket = %lldMiB was chosen", (long long)(bytes >> 20));
   Str why = arena_printf(
       o->c->arena, "latency is %.2g %% of the time of a full bucket; of %s it would be %.2g %%",
-      fit_latency(m, bytes), arena_amount(o->c->arena, (double)(bytes > before ? before : wanted)),
-      fit_latency(m, bytes > before ? before : wanted));
+      fit_latency(m, bytes), arena_amount(o->c->arena, (double)other), fit_latency(m, other));
   diag_fact(r, "%s", why);
   module_set(m, "made.zero.bucket", "chosen: %s", why); /* `info` prints it */
   if (bytes < wanted)
