@@ -24,6 +24,7 @@
    width 128; 565 by the model), and 9 % below those that do (621). */
 #include "attention_time.h"
 #include "ir/kernel/gemm_gpu.h"
+#include <math.h>
 
 enum { PEAK = 4096, LANES = 128, SHARED_BYTES = 128, EXPONENTIAL = LANES / 16 };
 enum { GROUP_ROWS = WGMMA_GROUPS * WGMMA_ROWS, ENDS = 230 };
@@ -60,8 +61,8 @@ static double of_score(const Arch *reach, const GroupPhase *phase, const KernelS
 /* How much longer the device takes than with every multiprocessor busy. */
 static double idle(const Arch *reach, const KernelShape *shape, bool masked) {
   double tiles = shape->size[SHAPE_QUERIES] / GROUP_ROWS, all = reach->processors;
-  tiles = tiles < 1 ? 1 : (double)(int64_t)(tiles + 0.999999);
-  double waves = (double)(int64_t)((tiles + all - 1) / all);
+  tiles = ceil(tiles);
+  double waves = ceil(tiles / all);
   if (masked) return tiles < all ? all / tiles : 1;
   return waves * all / tiles;
 }
