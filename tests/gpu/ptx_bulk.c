@@ -1,11 +1,12 @@
 /* Bulk tensor copies into shared memory: cp.async.bulk.tensor, and the maps that they read.
  *
  * A map's 128 bytes have a format of this machine's own. A copy brings the whole box: elements that
- * the tensor does not have are zeros, rows of 128 bytes are swizzled by their address. It is noted
- * at its issue, and its bytes arrive at once; in late mode when no warp can go on, the newest copy
- * first; with a seed at random times in random order. Until then its words are in flight. When they
- * are there, its mbarrier has that many bytes less to wait for. For races a copy is a
- * warp of its own, which begins after what the issuing warp knows.
+ * the tensor does not have are zeros, rows of 128 bytes are swizzled by their address.
+ *
+ * A copy is queued at its issue. Its bytes arrive at once; in late mode when no warp can continue,
+ * the newest copy first; with a seed at random times in random order. Until then its words are in
+ * flight. On arrival its mbarrier expects that many bytes less. The check for races treats a copy
+ * as a warp of its own, which starts with all that the issuing warp has waited for.
  *
  * Must not: know other boxes than rows of 128 swizzled bytes, other maps than parameters. */
 #include "ptx_memory.h"

@@ -79,15 +79,15 @@ static bool report_race(Warp *w, const Op *op, int lane, const Touch *t, uint32_
   const char *space = t->space == SPACE_SHARED ? "shared" : "global";
   int v = owner_of(w->cta, who >> 5);
   if (v < 0)
-    fault(w, op, lane, "race on %s memory: %s of what another CTA %s in this launch", space, i,
-          they);
+    fault(w, op, lane, "race on %s memory: %s of bytes that another CTA %s in this launch", space,
+          i, they);
   else if ((uint32_t)v == w->cta->nwarps)
     fault(w, op, lane,
-          "race on %s memory at %#llx: %s of what a bulk copy %s, with no wait between", space,
+          "race on %s memory at %#llx: %s of bytes that a bulk copy %s, without a wait", space,
           (unsigned long long)t->offset, i, they);
   else
     fault(w, op, lane,
-          "race on %s memory at %#llx: %s of what thread %u %s with no barrier between", space,
+          "race on %s memory at %#llx: %s of bytes that thread %u %s, without a barrier", space,
           (unsigned long long)t->offset, i, (uint32_t)v * LANES + (who & 31), they);
   return false;
 }
