@@ -398,8 +398,8 @@ void bounds_learn(PlanBounds *bounds, const SpacePlan *plan, const Cost *cost) {
   vec_push(bounds->space->o->c->arena, bounds->known, known);
 }
 
-/* Bytes of what a stage has for all of a step. Chunks add up gradients of their layers apart from
-   those of the whole stage. */
+/* Bytes of weights, optimizer states and gradients that a stage holds during the whole step. Chunks
+   add up gradients of their layers apart from those of the whole stage. */
 static double states_of(const PlanBounds *bounds, const SpacePlan *plan, StageKind stage) {
   const int32_t *at = plan->at;
   double shards = (double)shards_of(plan), numbers = numbers_on(bounds, plan, stage),

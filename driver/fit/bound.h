@@ -56,9 +56,9 @@ typedef struct SentSeconds { /* of a plan's messages */
 
 typedef enum KeptUntil { UNTIL_BACKWARD, UNTIL_WEIGHTS, BETWEEN_BOTH, KEPT_KINDS } KeptUntil;
 typedef enum StageKind { STAGE_FIRST, STAGE_LAST, STAGE_MIDDLE, STAGE_KINDS } StageKind;
-typedef struct KeptParts { /* micro-batches whose values a layer keeps, on the first stage */
+typedef struct KeptParts { /* micro-batches whose values a layer keeps */
   int64_t key;
-  double kept;
+  double kept;                           /* on the first stage */
   double until[STAGE_KINDS][KEPT_KINDS]; /* with gradients of weights in turns of their own */
 } KeptParts;
 enum { KEPT_SLOTS = 1 << 12 }; /* and as many SentSeconds */
