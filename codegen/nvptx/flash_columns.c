@@ -1,12 +1,12 @@
 /* Sums of the columns of attention's gradients, as they are stored: gradients of biases, without
    reading the gradients again.
 
-   A warp has 16 rows of a gradient, a lane two of them, which it adds. Eight lanes then hold numbers
-   of the same columns. In each of three exchanges a lane sends half of its numbers to another lane
-   and adds the half that it receives, so that in the end it has the sums of its own columns
-   (recursive halving, as in a reduce-scatter). The sums are a line of the workspace; the last phase
-   adds the lines in a fixed order (lines.h). Rows that do not exist may hold anything and count as
-   zeros. */
+   A warp has 16 rows of a gradient, a lane two of them, which it adds. Eight lanes then hold
+   numbers of the same columns. In each of three exchanges a lane sends half of its numbers to
+   another lane and adds the half that it receives, so that in the end it has the sums of its own
+   columns (recursive halving, as in a reduce-scatter). The sums are a line of the workspace; the
+   last phase adds the lines in a fixed order (lines.h). Rows that do not exist may hold anything
+   and count as zeros. */
 #include "flash.h"
 #include "ir/support/num.h"
 #include "lines.h"
