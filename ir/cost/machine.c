@@ -145,9 +145,10 @@ double machine_waits(const Machine *machine, double own, double waited) {
 }
 
 double message_load(const Module *m, const Machine *machine, int axis) {
-  if (machine->carries <= 0 || !axis_crosses(m, machine, axis)) return 0;
+  if (machine->carries <= 0 || (machine->gpus && !axis_crosses(m, machine, axis))) return 0;
   double workers = m->target.workers > 1 ? (double)m->target.workers : 1;
-  return axis_rate(m, machine, axis) / machine->carries / workers;
+  double busy = axis_rate(m, machine, axis) / machine->carries;
+  return (busy < 1 ? busy : 1) / workers;
 }
 
 bool machine_is_known(const Module *m, const Machine *machine) {

@@ -472,18 +472,15 @@ static void print_axis(const Comm *c, int axis) {
   fprintf(stderr, "\n");
 }
 
-/* Prints the rate at which one CPU carries messages, comparable with `link per_core` of a
-   machine. */
-static void print_processor(const Comm *c) {
+double rt_comm_per_core(const Comm *c) {
   const rt_program *program = c->program;
-  double sent = 0, seconds = rt_flight_processor(c->flight);
+  double sent = 0, seconds = c->flight ? rt_flight_processor(c->flight) : 0;
   for (int i = 0; i < program->ncollectives; i++) {
     double n = (double)c->group[program->collectives[i].axis].n;
     bool shifts = rt_collective_facts[program->collectives[i].kind].shifts;
     sent += c->count[i].bytes * (shifts ? 1 : (n - 1) / n);
   }
-  fprintf(stderr, "the thread that communicates took %.3f s of a processor: %.0f MB/s\n", seconds,
-          seconds > 0 ? 1e-6 * sent / seconds : 0);
+  return seconds > 0 ? sent / seconds : 0;
 }
 
 void rt_comm_table(const Comm *c) {
@@ -501,5 +498,7 @@ void rt_comm_table(const Comm *c) {
               collective->what, *collective->source ? ", " : "", collective->source);
   }
   for (int axis = 0; axis <= program->naxes; axis++) print_axis(c, axis);
-  if (c->flight) print_processor(c);
+  if (c->flight)
+    fprintf(stderr, "the thread that communicates took %.3f s of a processor: %.0f MB/s\n",
+            rt_flight_processor(c->flight), 1e-6 * rt_comm_per_core(c));
 }

@@ -131,6 +131,9 @@ void rt_comm_device_ends(Comm *c);
 void rt_comm_device_at(Comm *c, unsigned position, unsigned row); /* row from 1; 0: none */
 
 void rt_comm_table(const Comm *c); /* what this rank sent, on stderr */
+/* Bytes per second of a processor that carries this rank's messages, 0: no thread does, or none was
+   sent. Comparable with `link per_core` of a machine. */
+double rt_comm_per_core(const Comm *c);
 
 typedef struct CollectiveFacts { /* of a kind: ir/collectives.def */
   const char *words;             /* all-reduce, .. */

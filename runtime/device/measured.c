@@ -152,19 +152,34 @@ static void print_cores(FILE *out, const rt_program *program) {
 }
 
 /* The options of a line that the program's machine has, but `native`, which is this machine's
-   target. */
-static void print_line(FILE *out, const rt_program *program, const char *line) {
+   target, and the one that is measured; false: it has none. */
+static bool print_options(FILE *out, const rt_program *program, const char *line,
+                          const char *measured) {
   char key[32];
   int n = snprintf(key, sizeof key, "machine.%s", line), shown = 0;
   for (int i = 0; i < program->nsettings; i++) {
     const rt_setting *setting = &program->settings[i];
     bool native = !strcmp(setting->key, "machine.node.arch") && !strcmp(setting->value, "native");
     if (strncmp(setting->key, key, (size_t)n) || setting->key[n] != '.') continue;
+    if (!strcmp(setting->key + n + 1, measured)) continue;
     if (!shown++) fprintf(out, "  %s", line);
     print_option(out, key, setting->key + n + 1, native ? program->target : setting->value);
   }
-  if (shown && !strcmp(line, "node")) print_cores(out, program);
-  if (shown) fprintf(out, "\n");
+  return shown > 0;
+}
+
+static void print_line(FILE *out, const rt_program *program, const char *line) {
+  if (!print_options(out, program, line, "")) return;
+  if (!strcmp(line, "node")) print_cores(out, program);
+  fprintf(out, "\n");
+}
+
+/* With the rate at which the thread that communicates carries messages, where one does. */
+static void print_link(FILE *out, const rt_program *program, const Comm *c) {
+  double rate = c && c->launch.world > 1 && !program->sm ? rt_comm_per_core(c) : 0;
+  bool shown = print_options(out, program, "link", rate > 0 ? "per_core" : "");
+  if (rate > 0) fprintf(out, "%s per_core = %.4gGB/s", shown ? "" : "  link", 1e-9 * rate);
+  if (shown || rate > 0) fprintf(out, "\n");
 }
 
 static void print_machine(FILE *out, const rt_program *program, const Comm *c) {
@@ -178,7 +193,7 @@ static void print_machine(FILE *out, const rt_program *program, const Comm *c) {
   }
   print_line(out, program, "node");
   if (gpus) print_line(out, program, "host");
-  print_line(out, program, "link");
+  print_link(out, program, c);
 }
 
 /* Not above the peak of this key. */

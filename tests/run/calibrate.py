@@ -33,6 +33,8 @@ TWO = 'mesh data = 2\n  place Batch -> data\n  zero %s over data'
 # name: machine, width, lines of the plan, words of `reached` that are measured
 ROWS = {'one': (CPUS % ('native', '200GB/s'), 64, 'on box\n  micro 4', 'products attention memory launch'),
         'two': (CPUS % ('x86_64_v3', '200GB/s'), 128, f'on box\n  {TWO % 2}', 'products attention memory launch intra'),
+        'beside': (CPUS % ('x86_64_v3', '200GB/s'), 128, f'on box\n  {TWO % 2} overlap = on',
+                   'products attention memory launch intra'),
         'small': (CPUS % ('x86_64_v3', '1MB/s'), 32, f'on box\n  {TWO % "1"} bucket = 16KiB',
                   'products attention memory launch'),
         'nothing': ('', 64, 'micro 2', 'products attention memory launch'),
@@ -88,11 +90,14 @@ for name, (machine, width, lines, words) in ROWS.items():
     for line in 'node', 'host', 'link':
         was, now = (machine_of(dump, line) for dump in dumps)
         more = now.keys() - was.keys()                  # cores, and the target in place of `native`
+        if name == 'beside' and line == 'link':         # measured by the thread that communicates, which slows kernels
+            check(0 < now['link.per_core'] != was.pop('link.per_core'), f'{name}: {block}')
         check(not machine or was.items() <= now.items() and more <= {'node.cores', 'node.arch'},
               f'{name}: {was}\n{now}\n{block}')
     forecast = json.loads(run(SHARDC, 'plan', 'again.shard', '--plan', 'p', '--json', cwd=folder)[0])['forecast']
     check(forecast['reached'] == ', '.join(words.split()), f'{name}: {forecast["reached"]}\n{block}')
     check(forecast['seconds_per_step'] > 0, block)
+    check((forecast['seconds']['slowed'] > 0) == (name == 'beside'), f'{name}: {forecast}')
     compare(name, ranks=2 if 'mesh' in lines else 1)
     if name == 'small': check('memory = 0.001GB/s' in block, block)              # no more than the peak of the block
     shutil.rmtree(f'{folder}/out')
