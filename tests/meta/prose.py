@@ -4,7 +4,8 @@
   width       C has at most 100 columns; Markdown 120, cells of its tables too in README.md; other text 120 as well, but
               for LONG existing lines per kind: their number may only fall
   references  each file that a comment or a document names exists
-  paragraphs  a paragraph or an item of a list in Markdown has at most 600 characters, a cell of a table 200
+  paragraphs  a paragraph or an item of a list in Markdown has at most 600 characters, a cell of a table 200; none ends
+              inside of a sentence that the next one goes on with
   tested      each test_*.c or test_*.py is named in the README of its folder, which says what it guards
   able        each rule finds the faults in texts made for it
 
@@ -113,8 +114,12 @@ def paragraphs(root):
     bad = []
     for f in listed(root):
         if not f.endswith('.md'): continue
+        before = ''
         for i, words in blocks(text(root, f)):
             cell = words.startswith('|')
+            if words[:1].islower() and re.search(r'[a-z,]$', before):
+                bad.append(f'{f}:{i}: a paragraph splits a sentence')
+            before = '' if cell else words or before
             size, most = len(words) - cell, CELL if cell else PARAGRAPH
             what = 'cell' if cell else 'paragraph'
             if size > most: bad.append(f'{f}:{i}: {size} characters in a {what}, {most} at most')
@@ -141,10 +146,11 @@ def able(root):
         open(f'{d}/a.c', 'w').write('/* See gone.c and a.c. */\nint  f( void );\n/* ' + 'x' * 100 + ' */\n')
         open(f'{d}/a.md', 'w').write('word ' * 30 + '\n| ' + 'x' * 130 + ' |\n\n```\nnothing.c\n```\n')
         found = width(d), references(d), format(d) if clang_format() else ['a.c:2: changed']
-        open(f'{d}/p.md', 'w').write('one two\n' * 75 + '- ' + 'three\n' * 99 + '\n' + 'four five\n' * 61 + '```\n' +
-                                     'code ' * 300 + '\n```\n| ' + 'x' * 200 + ' | ' + 'y \\| ' * 51 + '|\n')
+        open(f'{d}/p.md', 'w').write('one two\n' * 75 + '- ' + 'three\n' * 99 + '\n' + 'Four five\n' * 61 + '```\n' +
+                                     'code ' * 300 + '\n```\n| ' + 'x' * 200 + ' | ' + 'y \\| ' * 51 +
+                                     '|\none\n\ntwo\n')
         long = ['p.md:176: 609 characters in a paragraph, 600 at most',
-                'p.md:240: 254 characters in a cell, 200 at most']
+                'p.md:240: 254 characters in a cell, 200 at most', 'p.md:243: a paragraph splits a sentence']
         if paragraphs(d) != long: bad.append(f'paragraphs finds {paragraphs(d)}')
         if len(found[0]) != 4: bad.append(f'width finds {found[0]} where two lines are too wide')
         open(f'{d}/test_b.c', 'w').write('/* */\n'), open(f'{d}/test_c.c', 'w').write('/* */\n')
