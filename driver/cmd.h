@@ -79,6 +79,15 @@ Exit cli_parse(Cli *o, const Command *cmd, int argc,
                char **argv); /* EXIT_FINE or EXIT_USAGE, said on stderr */
 Exit cli_usage(const char *format, ...)
     __attribute__((format(printf, 1, 2))); /* says it, EXIT_USAGE */
+enum { MOST_NUMBER = 1000000 };            /* of steps, seeds, measurements */
+static const int64_t MOST_TOKENS = (int64_t)1 << 60;
+bool whole_number(const char *text, int64_t least, int64_t most, int64_t *n); /* digits alone */
+/* Without the option *n stays as it is. */
+Exit cli_whole(const Cli *o, CliOption option, int64_t least, int64_t most, int64_t *n);
+/* An option that the call would ignore is refused: one of the list (cli_idle), or any but those of
+   the list and those of all commands (cli_only). */
+Exit cli_idle(const Cli *o, const CliOption *list, size_t n, const char *why);
+Exit cli_only(const Cli *o, const CliOption *list, size_t n, const char *why);
 void help_all(FILE *out);
 void help_command(FILE *out, const Command *cmd);
 

@@ -32,6 +32,8 @@ typedef enum EmitKind {
 static const char *const emit_names[] = {"ast", "ir", "c", "llvm", "asm", "ptx", "exe"};
 _Static_assert(COUNT_OF(emit_names) == EMIT_COUNT, "a name per EmitKind");
 
+enum { MOST_JOBS = 1024 };
+
 static double now(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
@@ -102,8 +104,9 @@ static Exit build_options(Cli *o, const CompileParts *all, uint32_t part, const 
                             .part = (int)part,
                             .parts = (int)all->part.n};
   options->emit = all->kind == EMIT_EXE ? NULL : emit_names[all->kind];
-  options->jobs = o->value[OPT_JOBS] ? atoi(o->value[OPT_JOBS]) : rt_cpus();
-  if (options->jobs < 1) return cli_usage("`--jobs` wants a whole number of at least 1");
+  int64_t jobs = rt_cpus();
+  if (cli_whole(o, OPT_JOBS, 1, MOST_JOBS, &jobs) != EXIT_FINE) return EXIT_USAGE;
+  options->jobs = (int)jobs;
   if (options->keep_dir && !make_folder(o->c, options->keep_dir)) return EXIT_ENVIRONMENT;
   if (options->keep_dir && program_part->name) {
     options->keep_dir = arena_printf(o->c->arena, "%s/%s", options->keep_dir, program_part->name);
@@ -429,15 +432,26 @@ Exit compile_executable(Cli *o, const char *output, Module **m) {
   return cli_report(o, make(o, EMIT_EXE, output, m, 0));
 }
 
+/* Refuses options that this kind of result does not depend on. */
+static Exit check_kind(const Cli *o, EmitKind kind) {
+  static const CliOption of_ast[] = {OPT_EMIT, OPT_OUTPUT},
+                         of_programs[] = {OPT_KEEP, OPT_EQUAL, OPT_JOBS, OPT_QUICK};
+  static const CliOption class = OPT_CLASS;
+  if (kind >= EMIT_EXE) return cli_idle(o, &class, 1, "an executable has all classes of ranks");
+  if (kind == EMIT_AST)
+    return cli_only(o, of_ast, COUNT_OF(of_ast),
+                    "`--emit=ast` reads the file and compiles nothing");
+  return cli_idle(o, of_programs, COUNT_OF(of_programs),
+                  arena_printf(o->c->arena, "`--emit=%s` makes no executable", emit_names[kind]));
+}
+
 Exit cmd_compile(Cli *o) {
   double start = now();
   EmitKind kind;
   Module *m;
   Exit e = find_emit(o, &kind);
+  if (e == EXIT_FINE) e = check_kind(o, kind);
   if (e != EXIT_FINE) return e;
-  if (kind != EMIT_EXE && o->value[OPT_KEEP])
-    return cli_usage("`--keep` keeps the parts of an executable; `--emit=%s` makes none",
-                     emit_names[kind]);
   const char *output = output_of(o, kind);
   if (kind == EMIT_EXE && !strcmp(output, "-"))
     return cli_usage("an executable cannot go to stdout; name a file after -o");

@@ -25,7 +25,13 @@ static Exit format_file(Cli *o, const char *path) {
 }
 
 Exit cmd_fmt(Cli *o) {
+  static const CliOption written = OPT_WRITE;
   Exit worst = EXIT_FINE;
+  if (o->value[OPT_CHECK] && cli_idle(o, &written, 1, "`--check` writes nothing") != EXIT_FINE)
+    return EXIT_USAGE;
+  for (uint32_t i = 0; i < o->operands.n; i++)
+    if (o->value[OPT_WRITE] && !strcmp(o->operands.at[i], "-"))
+      return cli_usage("`--write` rewrites files, and `-` is the standard input: leave it out");
   for (uint32_t i = 0; i < o->operands.n; i++) {
     Cli one = *o;
     one.c = ctx_new();

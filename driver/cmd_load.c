@@ -126,18 +126,14 @@ static Exit set_communicator(const Cli *o, Module *m) {
    started. */
 static Exit count_workers(const Cli *o, const Target *target, int *workers) {
   enum { MOST = 1024 }; /* as many as a cpu_set_t holds */
-  const char *text = o->value[OPT_WORKERS];
   long cores = sysconf(_SC_NPROCESSORS_ONLN);
-  char *end;
-  *workers = cores > 0 ? (int)cores : 1;
-  if (!text) return EXIT_FINE;
-  if (target->facts.device == DEVICE_GPU)
-    return cli_usage("`--workers` counts processors: it does not go with %s", target->name);
-  long n = strtol(text, &end, 10);
-  if (*text < '0' || *text > '9' || *end || n < 1 || n > MOST)
-    return cli_usage("`--workers` wants a whole number from 1 to %d, not `%s`", MOST, text);
+  int64_t n = cores > 0 ? cores : 1;
   *workers = (int)n;
-  return EXIT_FINE;
+  if (o->value[OPT_WORKERS] && target->facts.device == DEVICE_GPU)
+    return cli_usage("`--workers` counts processors: it does not go with %s", target->name);
+  Exit e = cli_whole(o, OPT_WORKERS, 1, MOST, &n);
+  *workers = (int)n;
+  return e;
 }
 
 /* Sets the CPU target of the host if the plan runs updates on the host, with the rank's share of

@@ -4,6 +4,7 @@
 #include "ir/support/columns.h"
 #include "ir/support/num.h"
 #include "ir/support/output.h"
+#include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -65,6 +66,42 @@ void help_command(FILE *out, const Command *cmd) {
   fprintf(out, "shardc %s: %s\n\nUsage: shardc %s %s\n", cmd->name, cmd->help, cmd->name,
           cmd->operands);
   help_options(out, cmd->mask);
+}
+
+/* ---- numbers ---- */
+
+bool whole_number(const char *text, int64_t least, int64_t most, int64_t *n) {
+  char *end;
+  errno = 0;
+  long long given = strtoll(text, &end, 10);
+  if (*text < '0' || *text > '9' || *end || errno || given < least || given > most) return false;
+  *n = given;
+  return true;
+}
+
+Exit cli_whole(const Cli *o, CliOption option, int64_t least, int64_t most, int64_t *n) {
+  const char *text = o->value[option];
+  if (!text || whole_number(text, least, most, n)) return EXIT_FINE;
+  return cli_usage("`--%s` wants a whole number from %lld to %lld, not `%s`", options[option].name,
+                   (long long)least, (long long)most, text);
+}
+
+/* ---- options without effect ---- */
+
+Exit cli_idle(const Cli *o, const CliOption *list, size_t n, const char *why) {
+  for (size_t i = 0; i < n; i++)
+    if (o->value[list[i]])
+      return cli_usage("`--%s` would be ignored: %s", options[list[i]].name, why);
+  return EXIT_FINE;
+}
+
+Exit cli_only(const Cli *o, const CliOption *list, size_t n, const char *why) {
+  for (CliOption option = 0; option < OPT_COUNT; option++) {
+    bool used = options[option].commands == CMD_ALL;
+    for (size_t i = 0; i < n; i++) used |= list[i] == option;
+    if (!used && o->value[option]) return cli_idle(o, &option, 1, why);
+  }
+  return EXIT_FINE;
 }
 
 /* ---- reading ---- */

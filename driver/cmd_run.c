@@ -4,6 +4,7 @@
 #include "cmd.h"
 #include "driver/doctor/doctor.h"
 #include "codegen/codegen.h"
+#include "ir/support/num.h"
 #include "ir/plan/module_settings.h"
 #include "runtime/start_ranks.h"
 #include <errno.h>
@@ -22,16 +23,11 @@ static bool is_executable(const char *path) {
 }
 
 static Exit count_ranks(const Cli *o, const Module *m, int *n) {
-  const char *text = o->value[OPT_RANKS];
-  char *end;
-  *n = 1;
-  for (uint32_t i = 0; m && i < m->mesh.n; i++) *n *= (int)m->mesh.at[i].size;
-  if (!text) return EXIT_FINE;
-  long v = strtol(text, &end, 10);
-  if (*end || end == text || v < 1 || v > RT_MOST_RANKS)
-    return cli_usage("`--ranks` wants a number from 1 to %d, not `%s`", RT_MOST_RANKS, text);
-  *n = (int)v;
-  return EXIT_FINE;
+  int64_t ranks = 1;
+  for (uint32_t i = 0; m && i < m->mesh.n; i++) ranks *= m->mesh.at[i].size;
+  Exit e = cli_whole(o, OPT_RANKS, 1, RT_MOST_RANKS, &ranks);
+  *n = (int)ranks;
+  return e;
 }
 
 /* Makes executables find the stand-in as the driver of a GPU. */
@@ -81,7 +77,12 @@ Exit cmd_run(Cli *o) {
   Module *m;
   Exit e = o->value[OPT_EMULATE] ? find_standin(o) : EXIT_FINE;
   if (e != EXIT_FINE) return e;
-  if (is_executable(o->operands.at[0])) return run_it(o, o->operands.at[0], NULL);
+  if (is_executable(o->operands.at[0])) {
+    static const CliOption of_start[] = {OPT_RANKS, OPT_EMULATE};
+    e = cli_only(o, of_start, COUNT_OF(of_start),
+                 "the file is an executable, which is compiled already");
+    return e == EXIT_FINE ? run_it(o, o->operands.at[0], NULL) : e;
+  }
   char *folder = arena_printf(o->c->arena, "%s/shardc-run.XXXXXX", base && *base ? base : "/tmp");
   if (!mkdtemp(folder)) {
     diag_at(o->c->diag, "E0002", (Span){0}, "cannot write `%s`: %s", folder, strerror(errno));

@@ -135,12 +135,9 @@ static Exit data_info(Cli *o) {
   DataParts parts = {0};
   Tokenizer *tokenizer = NULL;
   const char *head = o->value[OPT_HEAD];
-  Exit e = EXIT_FINE;
-  char *end = NULL;
-  int64_t shown = head ? strtoll(head, &end, 10) : 0;
-  if (head && (*end || end == head || shown < 0))
-    return cli_usage("`--head` wants a whole number, not `%s`", head);
-  e = open_parts(o, &parts);
+  int64_t shown = 0;
+  Exit e = cli_whole(o, OPT_HEAD, 0, MOST_TOKENS, &shown);
+  if (e == EXIT_FINE) e = open_parts(o, &parts);
   if (e == EXIT_FINE) e = data_tokenizer(o, &tokenizer);
   if (e == EXIT_FINE) show_parts(o, &parts, tokenizer, head ? shown : -1);
   if (tokenizer) rt_tokenizer_close(tokenizer);

@@ -147,21 +147,11 @@ static void say_sources(const Blend *blend) {
 
 /* ---- the command ---- */
 
-static Exit read_number(const char *option, const char *text, int64_t least, int64_t *out) {
-  char *end = NULL;
-  long long n = text ? strtoll(text, &end, 10) : *out;
-  if (text && (*end || end == text || n < least || n > INT64_MAX / 4))
-    return cli_usage("`--%s` wants a whole number of at least %lld, not `%s`", option,
-                     (long long)least, text);
-  *out = n;
-  return EXIT_FINE;
-}
-
 static Exit open_blend(Blend *blend) {
-  Exit e = read_number("eot", blend->o->value[OPT_EOT], 0, &blend->eot);
+  Exit e = cli_whole(blend->o, OPT_EOT, 0, INT32_MAX, &blend->eot);
   int64_t largest = 0;
   double sum = 0;
-  if (e == EXIT_FINE) e = read_number("tokens", blend->o->value[OPT_TOKENS], 1, &blend->most);
+  if (e == EXIT_FINE) e = cli_whole(blend->o, OPT_TOKENS, 1, MOST_TOKENS, &blend->most);
   for (uint32_t i = 1; i < blend->o->operands.n && e == EXIT_FINE; i++)
     e = read_operand(blend, blend->o->operands.at[i]);
   for (uint32_t i = 0; i < blend->sources.n; i++) sum += blend->sources.at[i].weight;

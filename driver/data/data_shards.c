@@ -68,8 +68,7 @@ static Exit too_large(Cli *o, int format, int64_t largest) {
 }
 
 Exit shards_open(Shards *shards, Cli *o, int64_t largest) {
-  const char *output = o->value[OPT_OUTPUT], *most = o->value[OPT_SHARD];
-  char *end = NULL;
+  const char *output = o->value[OPT_OUTPUT];
   if (!output) return cli_usage("where to? --output FILE");
   int format = choose_format(o, output);
   if (format < 0)
@@ -77,9 +76,7 @@ Exit shards_open(Shards *shards, Cli *o, int64_t largest) {
                      o->value[OPT_TO]);
   if (!end_fits(format, end_of(output))) return misnamed(format, output);
   *shards = (Shards){.o = o, .output = output, .format = (TokenFormat)format, .out.fd = -1};
-  shards->most = most ? strtoll(most, &end, 10) : 0;
-  if (most && (*end || shards->most < 1))
-    return cli_usage("`--shard` takes a number of tokens, not `%s`", most);
+  if (cli_whole(o, OPT_SHARD, 1, MOST_TOKENS, &shards->most) != EXIT_FINE) return EXIT_USAGE;
   shards->width =
       largest >> 8 * formats[format].narrow ? formats[format].wide : formats[format].narrow;
   if (largest >> 8 * shards->width) return too_large(o, format, largest);

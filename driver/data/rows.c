@@ -11,16 +11,12 @@
 #include <unistd.h>
 
 Exit rows_open(TokenRows *rows, Cli *o, int64_t limit, int32_t pad) {
-  char *end = NULL;
   *rows = (TokenRows){.o = o, .output = o->value[OPT_OUTPUT], .limit = limit, .pad = pad};
   if (!rows->output) return cli_usage("where to? --output NAME, of NAME.tokens.npy ..");
   if (o->value[OPT_TO] || o->value[OPT_SHARD])
     return cli_usage("rows of `--length` are npy files: leave out `--to` and `--shard`");
-  rows->length = strtoll(o->value[OPT_LENGTH], &end, 10);
-  if (*end || rows->length < 1)
-    return cli_usage("`--length` takes a number of tokens, not `%s`", o->value[OPT_LENGTH]);
   rows->packs = o->value[OPT_PACK] != NULL;
-  return EXIT_FINE;
+  return cli_whole(o, OPT_LENGTH, 1, INT32_MAX, &rows->length);
 }
 
 void rows_add(TokenRows *rows, const Ids *ids, const Ids *labels) {

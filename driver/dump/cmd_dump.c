@@ -39,11 +39,15 @@ Exit unknown_pass(Cli *o, const char *name) {
   return cli_usage("no pass `%s`; `shardc dump --list` shows them", name);
 }
 
-static Exit list_passes(void) {
+static Exit list_passes(const Cli *o) {
+  static const CliOption list = OPT_LIST;
+  Exit e = cli_only(o, &list, 1, "`--list` shows the passes alone");
   uint32_t n;
-  const Pass *p = pass_table(&n);
+  if (e != EXIT_FINE) return e;
+  if (o->operands.n) return cli_usage("`--list` takes no file: the passes are those of any file");
+  const Pass *table = pass_table(&n);
   for (uint32_t i = 0; i < n; i++)
-    printf("%-10s %s%s\n", p[i].name, p[i].help, p[i].run ? "" : " (not built yet)");
+    printf("%-10s %s%s\n", table[i].name, table[i].help, table[i].run ? "" : " (not built yet)");
   return EXIT_FINE;
 }
 
@@ -136,6 +140,9 @@ static Exit put_diff(Cli *o, Module *m, const char *output) {
   names[0] = arena_strndup(o->c->arena, both, strcspn(both, " "));
   names[1] = both + strlen(names[0]) + 1;
   for (int i = 0; i < 2 && e == EXIT_FINE; i++) e = known_pass(o, names[i]);
+  if (e == EXIT_FINE && pass_number(names[0]) >= pass_number(names[1]))
+    return cli_usage("`--diff %s`: `%s` is not before `%s`; `shardc dump --list` shows the order",
+                     both, names[0], names[1]);
   for (int i = 0; i < 2 && e == EXIT_FINE; i++) {
     e = go_on_to(o, m, names[i]);
     if (e == EXIT_FINE) e = text_of(o, m, &text[i]);
@@ -175,19 +182,26 @@ static Exit check_runs(const Cli *o, int form) {
   return EXIT_FINE;
 }
 
+static Exit check_forms(const Cli *o, int form) {
+  static const CliOption of_one_pass[] = {OPT_AFTER, OPT_DIFF, OPT_FUNC}, after = OPT_AFTER;
+  if (form == FORM_HTML)
+    return cli_idle(o, of_one_pass, COUNT_OF(of_one_pass),
+                    "`--format html` shows all functions after all passes");
+  if (!o->value[OPT_DIFF]) return EXIT_FINE;
+  if (form != FORM_TEXT) return cli_usage("`--diff` is text, not %s", formats[form]);
+  return cli_idle(o, &after, 1, "`--diff PASS PASS` names both passes");
+}
+
 Exit cmd_dump(Cli *o) {
   const char *after = o->value[OPT_AFTER], *output = o->value[OPT_OUTPUT];
   Module *m;
   int form;
-  if (o->value[OPT_LIST]) return list_passes();
+  if (o->value[OPT_LIST]) return list_passes(o);
   Exit e = find_form(o, &form);
   if (e == EXIT_FINE) e = check_picture(o, form);
   if (e == EXIT_FINE) e = known_pass(o, after);
   if (e == EXIT_FINE) e = check_runs(o, form);
-  if (e == EXIT_FINE && after && o->value[OPT_DIFF])
-    e = cli_usage("`--after` and `--diff` cannot both be given");
-  if (e == EXIT_FINE && form == FORM_HTML && after)
-    e = cli_usage("`--format html` shows all passes: without `--after`");
+  if (e == EXIT_FINE) e = check_forms(o, form);
   if (e != EXIT_FINE) return e;
   if (!output) output = "-";
   if (o->value[OPT_LAYOUT]) return dump_layout(o, form == FORM_SVG, output);

@@ -5,8 +5,6 @@
 #include "driver/cmd.h"
 #include "ir/text/renamed.h"
 #include "passes/pass.h"
-#include <errno.h>
-#include <stdlib.h>
 
 typedef VEC(const Pass *) PassList;
 
@@ -70,15 +68,10 @@ static void rest_of_table(Cli *o, const Module *m, PassList *list) {
 }
 
 static Exit cut_list(const Cli *o, PassList *list) {
-  const char *text = o->value[OPT_RUN_TO];
-  char *end;
-  if (!text) return EXIT_FINE;
-  errno = 0;
-  unsigned long n = strtoul(text, &end, 10);
-  if (*text < '0' || *text > '9' || *end || errno)
-    return cli_usage("`--run-to` wants a whole number, not `%s`", text);
-  if (n < list->n) list->n = (uint32_t)n;
-  return EXIT_FINE;
+  int64_t n = list->n;
+  Exit e = cli_whole(o, OPT_RUN_TO, 0, list->n, &n);
+  list->n = (uint32_t)n;
+  return e;
 }
 
 /* `before`: the text of the module that the passes got, NULL to show the result whole */

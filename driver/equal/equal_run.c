@@ -169,24 +169,12 @@ static bool compare_written(EqualRun *run) {
   return run->o->operands.n < 2 || compare_after(run, NULL, false);
 }
 
-/* Without the option it stays as it is. False: said. */
-static bool read_number(const Cli *o, CliOption option, const char *name, int64_t *number) {
-  enum { MOST = 1000000 };
-  const char *text = o->value[option];
-  char *end;
-  if (!text) return true;
-  *number = strtoll(text, &end, 10);
-  if (*text >= '0' && *text <= '9' && !*end && *number >= 1 && *number <= MOST) return true;
-  cli_usage("`--%s` wants a whole number from 1 to %d, not `%s`", name, MOST, text);
-  return false;
-}
-
 bool equal_try(EqualRun *run, const Cli *o, bool strict, double seconds, Exit *e) {
   Cli *one = ARENA_NEW(o->c->arena, Cli);
   *one = cli_again(o);
   *run = (EqualRun){.o = one, .sizes = "", .limited = seconds > 0, .steps = 2, .seed = 1};
-  if (!read_number(one, OPT_STEPS, "steps", &run->steps) ||
-      !read_number(one, OPT_SEED, "seed", &run->seed))
+  if (cli_whole(one, OPT_STEPS, 1, MOST_NUMBER, &run->steps) != EXIT_FINE ||
+      cli_whole(one, OPT_SEED, 1, MOST_NUMBER, &run->seed) != EXIT_FINE)
     return *e = EXIT_USAGE, true;
   run->work.left = (int64_t)(seconds * WORK_PER_SECOND);
   *e = find_sizes(run, strict);

@@ -107,11 +107,11 @@ static bool grows_by(const Fitting *fit, int i, int64_t step, const char **why) 
 /* A size that is a multiple of the step, and grows by it, can have any multiple. */
 static Exit find_step(Fitting *fit, int i, const char *given) {
   GrownDim *dim = &fit->dim[i];
-  char *end = "";
   const char *why = "";
-  int64_t asked = given ? strtoll(given, &end, 10) : 0;
-  if (given && (*end || asked < 1 || asked > MOST_SIZE))
-    return cli_usage("`--scale %s=..` wants a whole number, not `%s`", dim->name, given);
+  int64_t asked = 0;
+  if (given && !whole_number(given, 1, MOST_SIZE, &asked))
+    return cli_usage("`--scale %s=..` wants a whole number from 1 to %lld, not `%s`", dim->name,
+                     (long long)MOST_SIZE, given);
   for (int64_t step = 1; !dim->step && step <= dim->base;
        step = divisor_from(dim->base, step + 1)) {
     if (grows_by(fit, i, step, &why)) dim->step = step;

@@ -78,19 +78,12 @@ static Exit read_arguments(LaunchScript *script) {
 }
 
 static Exit read_per_node(LaunchScript *script, const Module *largest) {
-  const char *text = script->o->value[OPT_PER_NODE];
   int64_t ranks = mesh_ranks(largest), said = plan_machine(largest).in_node;
-  char *end;
   script->per_node =
       module_said(largest, "machine.node.arch") && said > 0 && said < ranks ? said : ranks;
-  if (!text) return EXIT_FINE;
-  script->per_node = strtol(text, &end, 10);
-  if (*end || *text < '0' || *text > '9' || script->per_node < 1 ||
-      script->per_node > RT_MOST_RANKS)
-    return cli_usage("`--nproc-per-node` wants a number from 1 to %d, not `%s`", RT_MOST_RANKS,
-                     text);
+  Exit e = cli_whole(script->o, OPT_PER_NODE, 1, RT_MOST_RANKS, &script->per_node);
   if (script->per_node > ranks) script->per_node = ranks;
-  return EXIT_FINE;
+  return e;
 }
 
 /* Every plan fills its nodes, or is on one. */

@@ -167,17 +167,6 @@ static Exit put_records(Cli *o, TuneDb *db, const char *output) {
   return write_text(o->c, output, text, strlen(text));
 }
 
-static Exit number_of(const Cli *o, int option, const char *name, long otherwise, long *n) {
-  const char *text = o->value[option];
-  char *end;
-  *n = otherwise;
-  if (!text) return EXIT_FINE;
-  *n = strtol(text, &end, 10);
-  if (*text < '0' || *text > '9' || *end || *n > 10000)
-    return cli_usage("`--%s` wants a whole number, not `%s`", name, text);
-  return EXIT_FINE;
-}
-
 static Exit check_only(Cli *o) {
   const char *only = o->value[OPT_ONLY];
   for (size_t n; only && *only; only += n + (only[n] == ',')) {
@@ -205,7 +194,7 @@ static void say_rivals(const TuneSearch *tune_search, const TuneRecord *record, 
 }
 
 typedef struct Limits { /* numbers of the command line */
-  long candidates, rounds, rivals;
+  int64_t candidates, rounds, rivals;
 } Limits;
 
 static void measure_all(Cli *o, Module *m, TuneDb *db, const Limits *limits, const char *output) {
@@ -244,13 +233,11 @@ Exit cmd_tune(Cli *o) {
   const char *output = records_of(o);
   TuneDb db = {0};
   Module *m;
-  Limits limits;
+  Limits limits = {CANDIDATES, ROUNDS, 0};
   Exit e = check_only(o);
-  if (e == EXIT_FINE)
-    e = number_of(o, OPT_CANDIDATES, "candidates", CANDIDATES, &limits.candidates);
-  if (e == EXIT_FINE) e = number_of(o, OPT_ROUNDS, "rounds", ROUNDS, &limits.rounds);
-  if (e == EXIT_FINE) e = number_of(o, OPT_RIVALS, "rivals", 0, &limits.rivals);
-  if (e == EXIT_FINE && limits.rounds < 1) e = cli_usage("`--rounds` is at least 1");
+  if (e == EXIT_FINE) e = cli_whole(o, OPT_CANDIDATES, 0, MOST_NUMBER, &limits.candidates);
+  if (e == EXIT_FINE) e = cli_whole(o, OPT_ROUNDS, 1, MOST_NUMBER, &limits.rounds);
+  if (e == EXIT_FINE) e = cli_whole(o, OPT_RIVALS, 0, MOST_NUMBER, &limits.rivals);
   if (e != EXIT_FINE) return e;
   if (!can_write(o->c, output)) return cli_report(o, EXIT_ENVIRONMENT);
   if (strcmp(output, "-") && !access(output, F_OK) && !tune_load(o, output, &db))

@@ -273,18 +273,18 @@ static void remove_folders(Verify *verify) {
   rt_remove_tree(verify->folder);
 }
 
-static bool is_number(const char *text, bool whole) {
+static bool is_above_0(const char *text) {
   char *end;
-  double v = text ? strtod(text, &end) : 1;
-  return !text || (end != text && !*end && v > 0 && isfinite(v) &&
-                   (!whole || (v == (double)(long)v && v < 1e9)));
+  double v = strtod(text, &end);
+  return end != text && !*end && v > 0 && isfinite(v);
 }
 
 Exit cmd_verify(Cli *o) {
-  const char *base = getenv("TMPDIR"), *steps = o->value[OPT_STEPS];
-  Verify verify = {.o = o, .steps = steps ? steps : "3"};
-  if (!is_number(steps, true)) return cli_usage("`--steps` wants a whole number of at least 1");
-  if (!is_number(o->value[OPT_TOL], false)) return cli_usage("`--tol` wants a number above 0");
+  const char *base = getenv("TMPDIR"), *tol = o->value[OPT_TOL];
+  Verify verify = {.o = o, .steps = o->value[OPT_STEPS] ? o->value[OPT_STEPS] : "3"};
+  int64_t steps;
+  if (cli_whole(o, OPT_STEPS, 1, MOST_NUMBER, &steps) != EXIT_FINE) return EXIT_USAGE;
+  if (tol && !is_above_0(tol)) return cli_usage("`--tol` wants a number above 0, not `%s`", tol);
   verify.a.plan = o->value[OPT_PLAN], verify.b.plan = o->value[OPT_AGAINST];
   if (!verify.a.plan && !verify.b.plan)
     return cli_usage("which plan? --plan NAME, and --against NAME");

@@ -66,6 +66,27 @@ expect 0 out "^4 plans: cpu (fits), zero2 (fits), zero3_offload (fits)" check "$
 expect 0 err "write .dot\[S\](x, p)" check "$examples/ops.shard"
 expect 4 err "E0002.*cannot write" compile --emit=ast -o /proc/half "$examples/gpt2.shard"
 expect 0 out "^fuse" dump --list
+# Options that a call would ignore are refused, and numbers are whole words.
+tiny=$examples/tiny.shard
+for words in "dump --list --after fuse" "dump $tiny --diff lower fuse --after grad" \
+    "dump $tiny --format html --func step" "compile $tiny --emit=ast --plan a" \
+    "compile $tiny --emit=ast --quick" "compile $tiny --emit=c --quick" "compile $tiny --emit=ir -j 2" \
+    "compile $tiny --emit=asm --equal 3" "compile $tiny --class first" \
+    "run /bin/true --plan a" "run /bin/true -D Seq=3" "run /bin/true -j 2" "fmt --check -w $tiny"; do
+  expect 2 err "would be ignored: " $words
+done
+expect 2 err "takes no file" dump --list "$tiny"
+expect 2 err "is text, not dot" dump "$tiny" --diff lower fuse --format dot
+expect 2 err "is not before .grad." dump "$tiny" --diff fuse grad
+expect 2 err "is the standard input" fmt -w - </dev/null
+for words in "compile $tiny --jobs" "run $tiny --ranks" "launch slurm $tiny --nproc-per-node" "verify $tiny --steps" \
+    "equal $tiny --steps" "equal $tiny --seed" "tune $tiny --rounds" "tune $tiny --rivals" "opt $tiny --run-to" \
+    "compile $tiny --workers"; do
+  for number in 1e3 -1 99999999999999999999 0x2 3.0 ''; do
+    expect 2 err "wants a whole number from [01] to [0-9]*, not .$number.$" $words="$number"
+  done
+done
+expect 2 err "Layers=... wants a whole number from 1 to [0-9]*, not .0." fit "$tiny" --scale Layers=0
 expect 2 err "did you mean .fuse" dump x.shard --after fusee
 expect 0 out "one operand's dimensions must contain" explain E0301
 expect 0 out "contraction" explain op:dot
