@@ -51,6 +51,7 @@ typedef struct Fuse {
   FuseValue *value;    /* by ValueId of f */
   uint32_t *uses;      /* by ValueId: as an operand or a result of f */
   bool *in_memory;     /* by ValueId: views of it are views of a buffer */
+  bool *factor;        /* by ValueId: computed, and in memory since a product reads it */
   OpId *sum_of;        /* by OpId: the sum that a contraction or attention makes with its results */
   OpId *with;          /* by OpId: the kernel that computes a sum: a contraction, a row reduction */
   int64_t narrow_from; /* an operand is cast before the product, not while it is read, if the other

@@ -11,7 +11,8 @@
    registers when it computes the gradient of the norm's input: it adds them up row by row. So is
    the gradient of the bias before a residual, which that kernel adds to its result. A sum
    that comes before its partner waits for it; so no op in between may read the sum, and readers of
-   the sum are never in the same kernel. */
+   the sum are never in the same kernel. An operand of a product is in memory: what reads it does
+   not read the values that it was computed from. */
 #include "fuse.h"
 
 /* The operand of the sum, before it was widened. */
@@ -66,41 +67,64 @@ static OpId find_dot(const Fuse *fuse, const Op *sum, OpId before) {
 
 /* ---- rows ---- */
 
-/* Values of the size of v from which v is computed element by element. */
-static void mark_sources(const Fn *fn, ValueId value, bool *seen, bool *source) {
-  const Op *op = value_def(fn, value);
-  if (seen[value]) return;
-  seen[value] = true;
-  if (!op || !(op_flags(op->code) & POINT) || fuse_moves(op->code)) source[value] = true;
-  for (uint32_t i = 0; op && !source[value] && i < op->nin; i++)
-    if (type_same_dims(value_type(fn, op->in[i]), value_type(fn, value)))
-      mark_sources(fn, op->in[i], seen, source);
-}
-
 static bool *flags(const Fuse *fuse) {
   return ARENA_ARRAY(fuse->arena, bool, fuse->f->values.n + 1);
 }
 
-/* Sources of the reduction's operand, and of all values of its size that depend on the result. */
-static bool *read_with(const Fuse *fuse, OpId reduction) {
+static bool computes(const Op *op) {
+  return op && op_flags(op->code) & POINT && !fuse_moves(op->code);
+}
+
+/* By ValueId: computed element by element, and an operand of a product. A product casts what is not
+   computed while it reads it. */
+static bool *find_factors(const Fuse *fuse) {
   const Fn *fn = fuse->f;
-  bool *seen = flags(fuse), *source = flags(fuse), *derived = flags(fuse);
+  bool *factor = flags(fuse);
+  EACH_OP (fn, op)
+    for (uint32_t i = 0; op_family(op->code) == FAMILY_CONTRACT && i < op->nin; i++) {
+      const Op *maker = value_def(fn, op->in[i]);
+      factor[op->in[i]] =
+          computes(maker) && (maker->code != OP_cast || computes(value_def(fn, maker->in[0])));
+    }
+  return factor;
+}
+
+/* Values of the size of v from which it is computed element by element, up to those in memory. */
+static void mark_sources(const Fuse *fuse, ValueId value, bool *seen, bool *source) {
+  const Fn *fn = fuse->f;
+  const Op *op = value_def(fn, value);
+  if (seen[value]) return;
+  seen[value] = true;
+  source[value] = !computes(op) || fuse->factor[value];
+  for (uint32_t i = 0; !source[value] && i < op->nin; i++)
+    if (type_same_dims(value_type(fn, op->in[i]), value_type(fn, value)))
+      mark_sources(fuse, op->in[i], seen, source);
+}
+
+/* The reduction's operand, all values of its size that depend on the result, and all of that size
+   that they are computed from: what its kernel reads or makes. */
+static bool *known_with(const Fuse *fuse, OpId reduction) {
+  const Fn *fn = fuse->f;
+  bool *known = flags(fuse), *derived = flags(fuse), *source = flags(fuse);
   const Op *first = &fn->ops.at[reduction];
-  mark_sources(fn, first->in[0], seen, source);
+  mark_sources(fuse, first->in[0], known, source);
   derived[first->out] = true;
   for (OpId i = reduction + 1; i < fn->ops.n; i++) {
     const Op *op = &fn->ops.at[i];
-    if (!(op_flags(op->code) & POINT) || fuse_moves(op->code) || !fuse_reads(op, derived)) continue;
-    derived[op->out] = true;
-    if (type_same_dims(value_type(fn, op->out), value_type(fn, first->in[0])))
-      mark_sources(fn, op->out, seen, source);
+    if (!computes(op) || !fuse_reads(op, derived)) continue;
+    derived[op->out] = !fuse->factor[op->out];
+    if (!type_same_dims(value_type(fn, op->out), value_type(fn, first->in[0]))) continue;
+    known[op->out] = true;
+    for (uint32_t k = 0; k < op->nin; k++)
+      if (type_same_dims(value_type(fn, op->in[k]), value_type(fn, op->out)))
+        mark_sources(fuse, op->in[k], known, source);
   }
-  return source;
+  return known;
 }
 
 static bool share_source(const Fuse *fuse, ValueId summed, OpId reduction) {
-  bool *own = flags(fuse), *read = read_with(fuse, reduction);
-  mark_sources(fuse->f, summed, flags(fuse), own);
+  bool *own = flags(fuse), *read = known_with(fuse, reduction);
+  mark_sources(fuse, summed, flags(fuse), own);
   for (ValueId v = 0; v < fuse->f->values.n; v++)
     if (own[v] && read[v]) return true;
   return false;
@@ -167,6 +191,7 @@ void fuse_sums(Fuse *fuse) {
   const Fn *fn = fuse->f;
   fuse->sum_of = ARENA_ARRAY(fuse->arena, OpId, fn->ops.n + 1);
   fuse->with = ARENA_ARRAY(fuse->arena, OpId, fn->ops.n + 1);
+  fuse->factor = find_factors(fuse);
   for (OpId i = 0; i <= fn->ops.n; i++) fuse->sum_of[i] = fuse->with[i] = NO_OP;
   if (!fuse->m->target.sums) return;
   for (OpId i = 0; i < fn->ops.n; i++)
