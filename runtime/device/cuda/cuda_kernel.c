@@ -51,6 +51,19 @@ static const rt_kernel *taken_for(const Cuda *cuda, const rt_kernel *kernel) {
   return kernel->larger ? kernel->larger : kernel;
 }
 
+/* Copies by tensor maps need a function that drivers before CUDA 12 do not have. */
+static bool check_maps(const Cuda *cuda, Fault *f) {
+  for (int i = 0; i < cuda->nloaded; i++) {
+    const rt_kernel *kernel = cuda->loaded[i].taken;
+    if (!kernel->nmaps || cuda->api.cuTensorMapEncodeTiled) continue;
+    rt_fault(f, 1004,
+             "the CUDA driver %s (CUDA %d.%d) has no cuTensorMapEncodeTiled, for kernel %s",
+             cuda->api.path, cuda->api.version / 1000, cuda->api.version % 1000 / 10, kernel->name);
+    return rt_help(f, "a driver for CUDA 12.0 or newer has it (525 and up)");
+  }
+  return true;
+}
+
 bool rt_cuda_kernels_open(Cuda *cuda, const rt_program *program, Fault *f) {
   int most = 1;
   cuda->loaded = rt_alloc(sizeof *cuda->loaded * (size_t)(program->nkernels + 1));
@@ -62,7 +75,7 @@ bool rt_cuda_kernels_open(Cuda *cuda, const rt_program *program, Fault *f) {
   }
   qsort(cuda->loaded, (size_t)cuda->nloaded, sizeof *cuda->loaded, by_address);
   cuda->arguments = rt_alloc(sizeof *cuda->arguments * (size_t)(most + RT_KERNEL_MAPS));
-  return check_folder(cuda, f);
+  return check_maps(cuda, f) && check_folder(cuda, f);
 }
 
 void rt_cuda_kernels_close(Cuda *cuda) {
@@ -96,13 +109,13 @@ static void old_driver(const Cuda *cuda, const rt_kernel *kernel, char *out, siz
            major, minor, major + 4, cuda->api.version / 1000, cuda->api.version % 1000 / 10);
 }
 
-static _Noreturn void refuse(const Cuda *cuda, const rt_kernel *kernel, CUresult e,
-                             const char *log) {
+static _Noreturn void refuse(const Cuda *cuda, const rt_kernel *kernel, const char *part,
+                             CUresult e, const char *log) {
   char place[RT_NAME + 80], why[300], what[1200], old[200];
   const char *help = "this is a mistake of shardc: please report it";
   int code = 1006;
   place_of(kernel, place, sizeof place), rt_cuda_error(&cuda->api, e, why, sizeof why);
-  snprintf(what, sizeof what, "the driver refused the code of %s: %s%s%.200s", place, why,
+  snprintf(what, sizeof what, "the driver refused the %s of %s: %s%s%.200s", part, place, why,
            *log ? "\n  " : "", log);
   if (e == CU_UNSUPPORTED_PTX_VERSION)
     old_driver(cuda, kernel, old, sizeof old), code = 1004, help = old;
@@ -151,7 +164,7 @@ static void load(const Cuda *cuda, Loaded *loaded) {
   if (!other && image->binary_end > image->binary)
     e = cuda->api.cuModuleLoadDataEx(&loaded->module, image->binary, 0, NULL, NULL);
   if (e != CU_SUCCESS) e = load_text(cuda, &loaded->module, other ? other : image->text, log);
-  if (e != CU_SUCCESS) refuse(cuda, kernel, e, log);
+  if (e != CU_SUCCESS) refuse(cuda, kernel, "code", e, log);
   free(other);
   for (int i = 0; i < kernel->phases; i++) {
     e = cuda->api.cuModuleGetFunction(&loaded->function[i], loaded->module, kernel->phase[i].entry);
@@ -159,7 +172,7 @@ static void load(const Cuda *cuda, Loaded *loaded) {
     if (e == CU_SUCCESS && kernel->phase[i].shared > 0)
       e = cuda->api.cuFuncSetAttribute(loaded->function[i], CU_FUNC_SHARED,
                                        (int)kernel->phase[i].shared);
-    if (e != CU_SUCCESS) refuse(cuda, kernel, e, kernel->phase[i].entry);
+    if (e != CU_SUCCESS) refuse(cuda, kernel, "code", e, kernel->phase[i].entry);
   }
 }
 
@@ -198,7 +211,7 @@ static void make_maps(const Cuda *cuda, const rt_kernel *kernel, void *const *bu
   for (int i = 0; i < kernel->nmaps; i++) {
     CUdeviceptr at = (CUdeviceptr)(uintptr_t)buffers[kernel->maps[i].buffer];
     CUresult e = rt_cuda_map(&cuda->api, &kernel->maps[i], at, &map[i]);
-    if (e != CU_SUCCESS) refuse(cuda, kernel, e, "cuTensorMapEncodeTiled");
+    if (e != CU_SUCCESS) refuse(cuda, kernel, "tensor maps", e, "cuTensorMapEncodeTiled");
     cuda->arguments[kernel->nbuffers + i] = &map[i];
   }
 }

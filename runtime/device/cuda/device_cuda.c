@@ -53,9 +53,12 @@ static bool fits(const Cuda *cuda, const rt_program *program, Fault *f) {
     for (int k = 0; k < program->kernels[i]->phases; k++)
       if (program->kernels[i]->phase[k].shared > shared)
         shared = program->kernels[i]->phase[k].shared;
-  return shared <= cuda->device.shared_limit ||
-         rt_fault(f, 1003, "a kernel needs %lld bytes of shared memory, GPU %s has %d",
-                  (long long)shared, cuda->device.name, cuda->device.shared_limit);
+  if (shared <= cuda->device.shared_limit) return true;
+  rt_fault(f, 1003, "a kernel needs %lld bytes of shared memory, GPU %s has %d", (long long)shared,
+           cuda->device.name, cuda->device.shared_limit);
+  return rt_help(f, "%s",
+                 program->alone ? "kernels for `--target sm_90` need less"
+                                : "--device gpu:N takes another GPU, `--device cpu` a processor");
 }
 
 const char *rt_cuda_mebibytes(char out[32], double bytes) {
