@@ -226,18 +226,42 @@ static const char *unused_name(const char *names, Arena *arena) {
   return name;
 }
 
+/* The lines of `--plan`, or of the first plan for the model; false: there is no such plan. */
+static bool read_base(PlanSpace *space, const char *names) {
+  const Cli *o = space->o;
+  Arena *arena = o->c->arena;
+  const char *path = o->operands.at[0], *plan = o->value[OPT_PLAN], *model = o->value[OPT_MODEL];
+  const char *own = arena_printf(arena, "on, mesh, %s", plan_searched_lines);
+  if (plan) return program_plan_text(o->c, path, plan, own, &space->base);
+  for (size_t n; *names; names += n + strspn(names + n, ", ")) {
+    PlanText base = {"", "", ""};
+    n = strcspn(names, ",");
+    if (!program_plan_text(o->c, path, arena_strndup(arena, names, n), own, &base)) continue;
+    if (model && *base.model && strcmp(base.model, model) != 0) continue;
+    space->base = base;
+    return true;
+  }
+  return false;
+}
+
+/* Where no plan says a precision: that in which GPUs train. */
+static bool has_bf16(const Module *m) {
+  const Arch *arch = machine_arch(m) ? arch_find(machine_arch(m)) : NULL;
+  bool published = arch && arch->processors > 0 && arch->bf16 > 0;
+  return module_said(m, "machine.node.bf16") || published;
+}
+
 Exit space_open(Cli *o, PlanSpace *out) {
   const char *path = o->operands.at[0], *on = o->value[OPT_ON];
-  Arena *arena = o->c->arena;
   Exit e = check_fixes(o);
   if (e != EXIT_FINE) return e;
-  const char *names = program_plans(o->c, path), *plan = o->value[OPT_PLAN];
+  const char *names = program_plans(o->c, path);
   if (!names) return EXIT_INPUT;
-  if (!plan && !on && *names) plan = arena_strndup(arena, names, strcspn(names, ","));
-  *out = (PlanSpace){.o = o, .ranks = 1, .base = {"", "", ""}, .name = unused_name(names, arena)};
-  const char *own = arena_printf(arena, "on, mesh, %s", plan_searched_lines);
-  if (plan && !program_plan_text(o->c, path, plan, own, &out->base))
-    return cli_usage("no plan `%s` in `%s`", plan, path);
+  *out = (PlanSpace){
+      .o = o, .ranks = 1, .base = {"", "", ""}, .name = unused_name(names, o->c->arena)};
+  bool planned = read_base(out, names);
+  if (!planned && o->value[OPT_PLAN])
+    return cli_usage("no plan `%s` in `%s`", o->value[OPT_PLAN], path);
   if (on && strpbrk(on, ";{}"))
     return cli_usage("`--on` wants a machine and its options, `--on \"MACHINE nodes = 2\"`; "
                      "`--fix` has settings of plans");
@@ -246,8 +270,7 @@ Exit space_open(Cli *o, PlanSpace *out) {
   if (!*out->base.on)
     return cli_usage("`--search` wants a machine: `--on MACHINE`, or a plan with a line `on`");
   if (!(out->m = lower(out))) return EXIT_INPUT;
-  if (!plan && module_said(out->m, "machine.node.bf16"))
-    out->base.rest = "  precision bf16 master = f32\n";
+  if (!planned && has_bf16(out->m)) out->base.rest = "  precision bf16 master = f32\n";
   e = count_ranks(out);
   if (e != EXIT_FINE) return e;
   if (!(out->m = lower(out))) return EXIT_INPUT;

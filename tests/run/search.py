@@ -7,7 +7,7 @@
 - A published layout is found, or a plan as fast; `keep = auto` is tried in the memory that is left.
 - Wrong options are refused; an empty space names the constraint that emptied it.
 """
-import json, os, subprocess, sys
+import json, os, re, subprocess, sys
 from common import EXAMPLES, check, run, workdir
 
 SHARDC, WORK = os.path.abspath(sys.argv[1]), workdir()
@@ -123,6 +123,17 @@ def refusals():
     _, said = run(SHARDC, 'plan', 'none.shard', '--search', cwd=WORK, expect=4)
     check('E0001' in said, said)
     open(f'{WORK}/cpu.shard', 'w').write('use "tiny"\nmachine pc { node cpus = 2 arch = x86_64_v3 memory = 16GiB }\n')
+    # other lines: of the first plan for the model, whatever `--on` says; bf16 without one
+    machine = 'use "tiny"\nmachine two { node gpus = 2 arch = %s memory = 40GB }\n'
+    other = 'variant V of Tiny { Layers = 2 }\nplan a for V { precision tf32 }\n'
+    own = 'plan b { precision f16 }\n'
+    for arch, plans, words in (('sm_80', other + own, 'f16'), ('sm_80', '', 'bf16 master = f32'),
+                               ('sm_70', '', None)):
+        open(f'{WORK}/first.shard', 'w').write(machine % arch + plans)
+        text, _ = run(SHARDC, 'plan', 'first.shard', '--search', '--on', 'two', '--model', 'Tiny', '--tries', '1',
+                      '--fix', 'data=2', '--fix', 'zero=1', '--fix', 'micro=4', cwd=WORK)
+        said = re.findall(r'^  precision +(.*)$', text, re.M)
+        check(set(said) == ({words} if words else set()), f'{arch}, {plans!r}: {text}')
     cpu = [SHARDC, 'plan', 'cpu.shard', '--search', '--on', 'pc', '--fix', 'ranks=2']
     _, said = run(*cpu, cwd=WORK, expect=2)
     check('wants `link intra = ..` in the machine block' in said, said)
