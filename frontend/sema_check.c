@@ -283,8 +283,7 @@ bool program_has_machine(Ctx *c, const char *path, const char *on) {
   const char *name = arena_strndup(c->arena, on, n);
   if (!w || world_find(w, SPACE_MACHINE, intern(c->names, name), false)) return w != NULL;
   uint32_t file = diag_add_source(c->diag, "--on", on, strlen(on));
-  Report *r = world_error(w, "E0201", (Span){file, 0, (uint32_t)n}, "no machine named `%s`", name);
-  diag_near(r, "a machine", world_nearest(w, SPACE_MACHINE, name));
+  report_no_machine(w, (Span){file, 0, (uint32_t)n}, name);
   return false;
 }
 

@@ -16,6 +16,7 @@ typedef struct Choice {
 void check_onebit(Eval *e, const AstItem *train);               /* E0602, E0703 (sema_onebit.c) */
 void check_plan(Eval *e, const Choice *c, const AstItem *plan); /* E0701 .. E0709 */
 void check_machine_block(World *w, const AstItem *item);        /* E0602, E0606 */
+void report_no_machine(World *w, Span span, const char *name);  /* E0201 */
 void check_recompute(Eval *e, const AstSetting *line);          /* E0709, E0606, E0901 */
 void write_recompute(const Build *build, Eval *e, const AstItem *plan); /* the lines as settings */
 void write_offload(const Build *build, const AstItem *plan);            /* the same */

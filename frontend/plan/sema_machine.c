@@ -119,15 +119,27 @@ static void note_idle(PlanCheck *check, const AstValue *on, int64_t ranks, int64
   if (mesh) diag_also(r, on->span, "%lld GPUs", (long long)all);
 }
 
+void report_no_machine(World *w, Span span, const char *name) {
+  Report *r = world_error(w, "E0201", span, "no machine named `%s`", name);
+  const char *near = world_nearest(w, SPACE_MACHINE, name), *names = "";
+  uint32_t at = 0;
+  diag_near(r, "a machine", near);
+  for (const Decl *decl; (decl = world_next(w, SPACE_MACHINE, &at));)
+    names = arena_list(w->ctx->arena, names, "`%s`", decl->name);
+  if (!near && *names) diag_help(r, "machines of the file and of those that it uses: %s", names);
+  diag_help(r,
+            "a machine is a block: `machine %s { node gpus = 8 arch = sm_90a memory = 80GB; link "
+            "inter = 400GB/s }`",
+            name);
+}
+
 void check_machine(PlanCheck *check) {
   const AstValue *on = settings_value(check->item, "on", NULL);
   if (!on || on->kind != VALUE_PATH) return;
   const Decl *decl =
       world_find(check->w, SPACE_MACHINE, intern(check->e->ctx->names, on->path->text), false);
   if (!decl) {
-    const char *near = world_nearest(check->w, SPACE_MACHINE, on->path->text);
-    Report *r = world_error(check->w, "E0201", on->span, "no machine named `%s`", on->path->text);
-    diag_near(r, "a machine", near);
+    report_no_machine(check->w, on->span, on->path->text);
     return;
   }
   int64_t ranks = plan_mesh_ranks(check);
