@@ -115,8 +115,9 @@ static void call_micro(ChunkLoops *loops, LLVMValueRef *args, LLVMValueRef rows,
   }
 }
 
-/* Address in a result of a tile's first element; sums if the result is not laid out by rows. */
-static LLVMValueRef tile_out(ChunkLoops *loops, uint32_t result, LLVMValueRef tile, LLVMValueRef v0,
+/* Address in a buffer, a result's or one of its layout, of a tile's first element; sums if the
+   result is not laid out by rows. */
+static LLVMValueRef tile_out(ChunkLoops *loops, uint32_t buffer, LLVMValueRef tile, LLVMValueRef v0,
                              LLVMValueRef sums) {
   Contract *contract = loops->c;
   Emit *emit = contract->e;
@@ -125,8 +126,7 @@ static LLVMValueRef tile_out(ChunkLoops *loops, uint32_t result, LLVMValueRef ti
                                     loops->b, SIDE_R);
   at = tile_add(emit, at, contract_tile_offset(contract, tile, SIDE_R));
   at = tile_add(emit, at, tile_times(emit, v0, contract->plan.lanes));
-  return tile_elements(emit, contract_memory(emit, contract->out),
-                       emit_buffer(emit, contract->k->args.n + result), at);
+  return tile_elements(emit, contract_memory(emit, contract->out), emit_buffer(emit, buffer), at);
 }
 
 /* Where a's rows of the tile after the ith begin: of this panel, or the first one's at the next
@@ -360,7 +360,7 @@ static RowTile row_tile(ChunkLoops *loops, LLVMValueRef i, LLVMValueRef panel, L
                 [MICRO_MORE] = loops->more,
                 [MICRO_HALF] = loops->k.half ? loops->k.half : emit_i64(emit, 0)}};
   x.args[MICRO_C] = x.at.values,
-  x.args[MICRO_OUT] = tile_out(loops, contract->first, tile, v0, x.at.values);
+  x.args[MICRO_OUT] = tile_out(loops, contract->k->args.n + contract->first, tile, v0, x.at.values);
   for (int j = 0; j < BESIDE; j++)
     x.args[MICRO_BESIDE + j] = j < contract->nbeside
                                    ? tile_out(loops, contract->beside[j], tile, v0, x.at.values)

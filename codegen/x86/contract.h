@@ -6,7 +6,7 @@
 #include "tile.h"
 #include "ir/kernel/product.h"
 
-enum { BESIDE = 3 }; /* results, other than the first, that are prefetched: AdamW has two */
+enum { BESIDE = 3 }; /* buffers, other than the first result, that are prefetched: AdamW has two */
 
 typedef struct Contract {
   Emit *e;
@@ -34,8 +34,10 @@ typedef struct Contract {
   uint64_t zeros;       /* the same of empty tiles: bits of several results */
   LLVMTypeRef a_memory; /* elements of a as the micro-kernel finds them: f32 if they are packed */
   uint32_t first;       /* the result of the product's dims that comes first */
-  uint32_t beside[BESIDE]; /* others with the same layout, so that a tile's rows can be fetched */
-  int nbeside;
+  /* other buffers with its layout, so that a tile's rows can be fetched: results, then operands of
+     the epilogue; numbers of buffers, arguments first */
+  uint32_t beside[BESIDE];
+  int nbeside, nresults; /* all, and how many of them are results */
   LLVMValueRef micro[2][2], pack_a, pack_b[2], pack_across,
       sums[2], /* functions made so far: [one row more][one vector more] */
       seek;    /* contract_skip.c */
@@ -111,7 +113,7 @@ enum {
   MICRO_PLACE,    /* .. to this address .. */
   MICRO_PACKS,    /* .. that many steps of it */
   MICRO_OUT,      /* where the tile's result goes */
-  MICRO_BESIDE,   /* where other results go */
+  MICRO_BESIDE,   /* where other results go, and operands of the epilogue are */
   MICRO_DIRECT = MICRO_BESIDE + BESIDE, /* 1: the result goes to OUT at once; 0: into C */
   MICRO_NEXT,                           /* a of the next tile */
   MICRO_ARGS

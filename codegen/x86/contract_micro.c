@@ -136,8 +136,9 @@ static int64_t out_lines(const MicroKernel *micro) {
   return (bytes + LINE - 1) / LINE;
 }
 
-/* One line of each of the tile's results per round: more of them would fill the queue to memory,
-   and requests that the caches could serve would wait for it. */
+/* One line of each of the tile's results, and of operands that its epilogue reads, per round: more
+   of them would fill the queue to memory, and requests that the caches could serve would wait for
+   it. */
 static void fetch_out(MicroKernel *micro, Loop *loop, LLVMValueRef from) {
   Contract *contract = micro->c;
   Emit *emit = contract->e;
@@ -152,7 +153,7 @@ static void fetch_out(MicroKernel *micro, Loop *loop, LLVMValueRef from) {
   LLVMValueRef sum = tile_add(emit, tile_times(emit, row, sums), line);
   for (int i = 0; contract->out_row && !contract->nontemporal && i <= contract->nbeside; i++) {
     LLVMValueRef base = param(micro, i ? MICRO_BESIDE + i - 1 : MICRO_OUT);
-    prefetch(micro, tile_elements(emit, i8, base, out), 0, true);
+    prefetch(micro, tile_elements(emit, i8, base, out), 0, i <= contract->nresults);
   }
   if (partial(contract))
     prefetch(micro, tile_elements(emit, i8, param(micro, MICRO_C), sum), 0, true);

@@ -44,7 +44,8 @@ void contract_plan_nontemporal(Contract *contract) {
       !reads_as_much(contract, n))
     contract->nontemporal = 1ull << contract->first;
   contract->zeros = 1ull << contract->first;
-  for (int i = 0; i < contract->nbeside; i++) contract->zeros |= 1ull << contract->beside[i];
+  for (int i = 0; i < contract->nresults; i++)
+    contract->zeros |= 1ull << (contract->beside[i] - contract->k->args.n);
 }
 
 LLVMValueRef contract_aligned(Contract *contract, LLVMValueRef address) {

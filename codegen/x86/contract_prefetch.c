@@ -101,6 +101,24 @@ static bool lies_alike(const Value *a, const Value *b) {
          (!a->storage.ordered || !memcmp(a->storage.stride, b->storage.stride, strides));
 }
 
+static void fetch_beside(Contract *contract, uint32_t buffer) {
+  if (contract->nbeside < BESIDE) contract->beside[contract->nbeside++] = buffer;
+}
+
+/* Other results, and operands of the epilogue, in the layout of this one. An operand is read row by
+   row from distant lines, for which the epilogue of a tile would wait (measured: a third of the
+   time of the gradient of GELU). */
+static void early_beside(Contract *contract, const Value *value) {
+  const Fn *k = contract->k;
+  for (uint32_t i = contract->first + 1; i < k->results.n; i++)
+    if (lies_alike(&k->values.at[k->results.at[i]], value)) fetch_beside(contract, k->args.n + i);
+  contract->nresults = contract->nbeside;
+  for (uint32_t i = 0; i < k->args.n; i++)
+    if (i != contract->product.arg_a && i != contract->product.arg_b &&
+        lies_alike(&k->values.at[k->args.at[i]], value))
+      fetch_beside(contract, i);
+}
+
 static void early_result(Contract *contract) {
   bool only = contract->k->results.n == 1 + (contract->product.sum != NO_VALUE);
   contract->first = contract->k->results.at[0] == contract->product.sum;
@@ -113,11 +131,7 @@ static void early_result(Contract *contract) {
   contract->out_row =
       contract_inner_stride(&contract->product.m, SIDE_R) * elem_bytes(contract->out);
   contract->direct = only && contract->k->results.at[contract->first] == contract->product.value;
-  for (uint32_t i = contract->first + 1; i < contract->k->results.n && contract->nbeside < BESIDE;
-       i++) {
-    if (lies_alike(&contract->k->values.at[contract->k->results.at[i]], value))
-      contract->beside[contract->nbeside++] = i;
-  }
+  early_beside(contract, value);
 }
 
 void contract_plan_prefetch(Contract *contract) {
