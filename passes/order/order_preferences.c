@@ -39,6 +39,49 @@ static void prefer_kernel(Module *m, const Fn *f, const Op *o, const Type **want
     prefer(m, want, o->out + i, value_type(f, o->out + i), order);
 }
 
+static const Op *dot_of(const Fn *kernel) {
+  EACH_OP (kernel, o)
+    if (o->code == OP_dot) return o;
+  return NULL;
+}
+
+static bool summed(const Op *dot, Str dim) {
+  for (int i = 0; i < dot->group[0].nfrom; i++)
+    if (dot->group[0].from[i] == dim) return true;
+  return false;
+}
+
+/* t with the dims over which the dot sums last, if others are between them; else NULL. */
+static const Type *summed_last(Module *m, const Op *dot, const Type *t) {
+  Type *order = ARENA_NEW(m->arena, Type);
+  int runs = 0;
+  *order = *t, order->rank = 0;
+  for (int last = 0; last < 2; last++)
+    for (int i = 0; i < t->rank; i++) {
+      bool sums = summed(dot, t->axis[i].dim);
+      if (sums == last) order->axis[order->rank++] = t->axis[i];
+      if (last && sums) runs += !i || !summed(dot, t->axis[i - 1].dim);
+    }
+  return runs > 1 ? order : NULL;
+}
+
+/* A processor's product over several dims that are neighbours in both operands is one over a single
+   dim, whose panels are packed while others are multiplied (product_sliced). The gradient of a
+   stack of queries, keys and values is made with the stacked dim first, which no product wants:
+   dims that are summed together come last. */
+static void prefer_product(Module *m, const Fn *f, const Op *o, const Type **want) {
+  const Fn *k = o->callee;
+  const Op *dot = dot_of(k);
+  if (module_on_gpu(m) || !dot) return;
+  for (uint32_t i = 0; i < o->nin; i++) {
+    const Op *def = value_def(f, o->in[i]);
+    bool factor = dot->in[0] == k->args.at[i] || dot->in[1] == k->args.at[i];
+    if (!factor || !def || def->code != OP_kernel || dot_of(def->callee)) continue;
+    const Type *order = summed_last(m, dot, value_type(f, o->in[i]));
+    if (order) prefer(m, want, o->in[i], value_type(f, o->in[i]), order);
+  }
+}
+
 /* The result of loop o that continues v, or NO_VALUE. */
 static ValueId continued(const Op *o, ValueId v) {
   for (uint32_t i = 0; o->code == OP_loop && i < o->nout; i++)
@@ -145,6 +188,7 @@ const Type **order_preferences(Module *m, const Fn *f) {
     const Op *o = &f->ops.at[i];
     if (o->code == OP_store) prefer(m, want, o->in[0], value_type(f, o->in[0]), &o->global->type);
     if (o->code == OP_kernel) prefer_kernel(m, f, o, want);
+    if (o->code == OP_kernel) prefer_product(m, f, o, want);
     if (o->code == OP_concat) prefer_concat(m, f, o, want);
     if (o->code == OP_loop) prefer_loop(m, f, o, want);
   }
