@@ -150,7 +150,6 @@ static void broken(Module *m, const Pass *pass, const CrashNote *note) {
 
 static void run_pass(Module *m, const Pass *pass, const PipelineOptions *options) {
   must(pass->run, "pass %s is not built", pass->name);
-  m->was = module_count(m), m->was_known = true;
   double begin = milliseconds();
   pass->run(m);
   if (pass_number(pass->name) > pass_number(m->after)) m->after = intern(m->ctx->names, pass->name);
@@ -167,6 +166,7 @@ static void run_list(Module *m, uint32_t n, const Pass *const *list, unsigned fa
     const Pass *pass = list[i];
     if (!may_run(m, pass, facts)) return;
     if (note) crash_note(note, options->crash_dir, pass->name, text.text, text.n);
+    if (texts || options->stats || i + 1 == n) m->was = module_count(m), m->was_known = true;
     run_pass(m, pass, options);
     facts = facts_after(facts, pass);
     if (diag_errors(m->ctx->diag)) return;

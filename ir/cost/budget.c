@@ -131,10 +131,11 @@ static void mark_saved(Buffers *buffers, const Op *o) {
 /* Where gradients stay whole until the end of the step, they are the operands of its
    reduce-scatter. */
 static void mark_whole(Buffers *buffers, const Op *o) {
+  if (o->code != OP_all_reduce && o->code != OP_reduce_scatter) return;
+  if (buffers->use[buffers->root[o->out]] != USE_GRADIENT) return;
   int stage = plan_zero_stage(buffers->m);
   bool full = stage <= 1 || plan_accumulates_full(buffers->m);
-  bool sums = o->code == (stage < 1 ? OP_all_reduce : OP_reduce_scatter);
-  if (!full || !sums || buffers->use[buffers->root[o->out]] != USE_GRADIENT) return;
+  if (!full || o->code != (stage < 1 ? OP_all_reduce : OP_reduce_scatter)) return;
   if (buffers->root[o->in[0]] == buffers->root[o->out]) return;
   mark(buffers, o->in[0], USE_GRADIENT);
   buffers->use[buffers->root[o->out]] = USE_WORKING;

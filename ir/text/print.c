@@ -34,20 +34,57 @@ static void put_n(IrPrinter *printer, const char *s, size_t n) {
   printer->text[printer->n += n] = 0;
 }
 
-static void put(IrPrinter *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void put(IrPrinter *printer, const char *format, ...) {
+static void put_text(IrPrinter *printer, const char *s) { put_n(printer, s, strlen(s)); }
+
+static void put_digits(IrPrinter *printer, uint64_t u, bool negative) {
+  char digits[24];
+  size_t at = sizeof digits;
+  do digits[--at] = (char)('0' + u % 10);
+  while (u /= 10);
+  if (negative) digits[--at] = '-';
+  put_n(printer, digits + at, sizeof digits - at);
+}
+
+static void put_signed(IrPrinter *printer, long long i) {
+  put_digits(printer, i < 0 ? -(uint64_t)i : (uint64_t)i, i < 0);
+}
+
+/* By the C library: conversions that are rare. */
+static void put_rest(IrPrinter *printer, const char *format, va_list args) {
   char line[512];
-  va_list args, again;
-  va_start(args, format);
+  va_list again;
   va_copy(again, args);
   int n = vsnprintf(line, sizeof line, format, args);
   if ((size_t)n < sizeof line) put_n(printer, line, (size_t)n);
   else put_n(printer, arena_vprintf(printer->arena, format, again), (size_t)n);
   va_end(again);
+}
+
+/* As printf. The text of a module consists of names and whole numbers: a general formatter would
+   take most of the time in which it is printed. */
+static void put(IrPrinter *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void put(IrPrinter *printer, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  while (*format) {
+    size_t plain = strcspn(format, "%");
+    if (plain) put_n(printer, format, plain);
+    format += plain;
+    if (!*format) break;
+    if (format[1] == '%') put_n(printer, "%", 1), format += 2;
+    else if (format[1] == 's') put_text(printer, va_arg(args, const char *)), format += 2;
+    else if (format[1] == 'u') put_digits(printer, va_arg(args, unsigned), false), format += 2;
+    else if (format[1] == 'd') put_signed(printer, va_arg(args, int)), format += 2;
+    else if (!strncmp(format, "%lld", 4)) put_signed(printer, va_arg(args, long long)), format += 4;
+    else {
+      put_rest(printer, format, args);
+      break;
+    }
+  }
   va_end(args);
 }
 
-static void put_int(IrPrinter *printer, int64_t i) { put(printer, "%lld", (long long)i); }
+static void put_int(IrPrinter *printer, int64_t i) { put_signed(printer, i); }
 
 /* The fewest digits that read back to the same number. */
 static void put_float(IrPrinter *printer, double f) {
