@@ -79,6 +79,20 @@ def verify(*args, expect=0, fault=None, from_stdin=False):
     return p.stdout, p.stderr
 
 
+def same_kernels():
+    """`compile`, `verify` and `run` with --quick make the same kernels: the latter two find all in the cache."""
+    cache = f'{folder}/cache'
+    env = dict(os.environ, SHARDC_PATH=EXAMPLES, NO_COLOR='1', SHARDC_CACHE_DIR=cache)
+    made = []
+    for words in (['compile', '-o', 'quick'], ['verify', '--against', 'z3', '--steps', '1'], ['run']):
+        options = ['m.shard', '--plan', 'z3', '--target', 'native', '--quick', *words[1:]]
+        more = ['--', 'train', '--steps', '1', '--out', 'out'] if words == ['run'] else []
+        p = subprocess.run([SHARDC, words[0], *options, *more], cwd=folder, capture_output=True, text=True, env=env)
+        check(p.returncode == 0, f'{words}: {p.stderr}')
+        made.append(sorted(name for _, _, names in os.walk(cache) for name in names))
+    check(made[0] and made[1] == made[0] == made[2], f'{[len(names) for names in made]} kernels')
+
+
 try:
     open(f'{folder}/m.shard', 'w').write(MODEL)
     text_file(f'{folder}/text.txt')
@@ -107,16 +121,17 @@ try:
           and 'the first tensor that differs is `wte`' in err, out + err)
     j = json.loads(verify('--plan', 'cut', '--tol', '1e-7', '--json', expect=3)[0])
     check(not j['agrees'] and j['first_step'] == 1 and j['first_tensor'] == 'wte', f'{j}')
-    for plan in 'k4', 'k_data', 'k_heads', 'k_zero', 'k_half':
-        out, err = verify('--plan', plan)
+    for plan, *quick in ('k4',), ('k_data', '--quick'), ('k_heads', '--quick'), ('k_zero', '--quick'), ('k_half',):
+        out, err = verify('--plan', plan, *quick)
         check('they agree' in out and not err, out + err)
         check(plan not in ('k4', 'k_data') or ' decides ' in out and ('key.b' in out or ': c' in out), out)
     out, err = verify('--plan', 'k_f16', '--set', 'train.delay.after=1', '--set', 'train.clip=0.1')
     check('they agree' in out and not err, f'gradients wait with their loss scale: {out}{err}')
     for fault, plan in ('scaled:0', 'k_data'), ('scaled:1', 'k_zero'), ('lost:0', 'k_data'), ('left:0', 'k4'), \
             ('swapped:0', 'z3'), ('scaled:0', 'k_half'):
-        out, err = verify('--plan', plan, '--no-verify', fault=fault, expect=3)
+        out, err = verify('--plan', plan, '--no-verify', '--quick', fault=fault, expect=3)
         check('they differ' in out and 'E0802' in err, out + err)
+    same_kernels()
     check('R0201' in verify('--plan', 'z0', '--', '--data', 'none.txt', expect=4)[1], 'what the run said')
     check('E0201' in verify('--plan', 'zz', expect=1)[1], 'a plan that is not there')
     check('--plan' in verify(expect=2)[1] and '--steps' in verify('--plan', 'z0', '--steps', '0', expect=2)[1],
