@@ -219,23 +219,48 @@ static bool merge_bodies(Module *m) {
   return changed;
 }
 
-static bool round_of(Module *m, bool after_grad) {
+/* Functions in which a round found nothing, in the order of these rounds. A change makes a new
+   function, which is not in the list. */
+typedef VEC(const Fn *) SettledFns;
+
+static uint32_t place_in(const SettledFns *settled, const Fn *f) { /* from 1; 0: none */
+  uint32_t n = settled->n;
+  while (n && settled->at[n - 1] != f) n--;
+  return n;
+}
+
+/* Nothing has changed since, neither in the function nor in those that it calls. */
+static bool is_settled(const SettledFns *settled, const Fn *f) {
+  uint32_t place = place_in(settled, f);
+  for (OpId i = 0; place && i < f->ops.n; i++) {
+    uint32_t callee = f->ops.at[i].callee ? place_in(settled, f->ops.at[i].callee) : 1;
+    if (!callee || callee > place) return false;
+  }
+  return place > 0;
+}
+
+static bool round_of(Module *m, bool after_grad, SettledFns *settled) {
   bool changed = false;
-  for (uint32_t i = 0; i < m->fns.n; i++) changed |= simplify_fn(m, m->fns.at[i], after_grad);
+  for (uint32_t i = 0; i < m->fns.n; i++) {
+    if (is_settled(settled, m->fns.at[i])) continue;
+    if (simplify_fn(m, m->fns.at[i], after_grad)) changed = true;
+    else vec_push(m->arena, *settled, m->fns.at[i]);
+  }
   for (uint32_t i = 0; i < m->fns.n; i++) {
     Fn *n = simplify_loops(m, m->fns.at[i]);
     if (!n) continue;
     module_replace(m, m->fns.at[i], n);
     changed = true;
   }
-  changed |= merge_bodies(m);
+  if (merge_bodies(m)) changed = true, settled->n = 0; /* callers call another body */
   module_collect(m);
   return changed;
 }
 
 void simplify_module(Module *m, bool after_grad) {
+  SettledFns settled = {0};
   int rounds = 0;
-  while (round_of(m, after_grad))
+  while (round_of(m, after_grad, &settled))
     if (++rounds == ROUNDS) bug("simplify finds no end");
 }
 
