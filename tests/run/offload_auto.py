@@ -43,8 +43,12 @@ variant Big of Two {''').replace('Layers = 20', 'Layers = 10').replace('recomput
                                                                         'recompute enc.h.*, dec.h.*')
 
 
-def plan(lines, memory='32GiB', host='64GiB', speed=SPEED, link=LINK, model=MODEL):
+def write(lines, memory='32GiB', host='64GiB', speed=SPEED, link=LINK, model=MODEL):
     open(f'{folder}/m.shard', 'w').write(model % (memory, speed, host, link, lines))
+
+
+def plan(lines, *machine, **more):
+    write(lines, *machine, **more)
     p = subprocess.run([SHARDC, 'plan', 'm.shard', '--plan', 'p', '--json'], cwd=folder, capture_output=True, text=True,
                        env=dict(os.environ, SHARDC_PATH=EXAMPLES, NO_COLOR='1'))
     return json.loads(p.stdout) if p.stdout.startswith('{') else None, p.stderr
@@ -52,7 +56,7 @@ def plan(lines, memory='32GiB', host='64GiB', speed=SPEED, link=LINK, model=MODE
 
 def code(lines, memory, **more):
     """The module that the passes give, without the plan's own lines."""
-    plan(lines, memory, **more)
+    write(lines, memory, **more)
     said = run(SHARDC, 'dump', 'm.shard', '--plan', 'p', '--after', 'memory', cwd=folder)[0]
     return re.sub(r'  loc\(.*\)$', '', said[said.index('\nparam '):], flags=re.M)
 
