@@ -51,10 +51,12 @@ static bool summed(const Op *dot, Str dim) {
   return false;
 }
 
-/* t with the dims over which the dot sums last, if others are between them; else NULL. */
+/* t with the dims over which the dot sums last, if others are between them and one of them is last
+   already; else NULL: kernels write neighbours of a result together. */
 static const Type *summed_last(Module *m, const Op *dot, const Type *t) {
   Type *order = ARENA_NEW(m->arena, Type);
   int runs = 0;
+  if (!t->rank || !summed(dot, t->axis[t->rank - 1].dim)) return NULL;
   *order = *t, order->rank = 0;
   for (int last = 0; last < 2; last++)
     for (int i = 0; i < t->rank; i++) {
