@@ -193,7 +193,8 @@ static pid_t compile_host(Linking *linking) {
   char *text = host_write(linking->m);
   if (!output_write(linking->arena, path, text, strlen(text), 0666))
     return fails(linking, "E1310", "cannot write", path), -1;
-  const char *const words[] = {"cc", "-std=gnu17", "-O1", "-fPIC",      "-Wall", "-c",
+  const char *level = linking->o->quick ? "-O0" : "-O1"; /* kernels take the time of a step */
+  const char *const words[] = {"cc", "-std=gnu17", level, "-fPIC",      "-Wall", "-c",
                                "-o", "host.o",     "-I",  linking->lib, "host.c"};
   LinkWords link_words = {0};
   for (size_t i = 0; i < sizeof words / sizeof *words; i++)
