@@ -1,10 +1,10 @@
 /* fuse: every function of entries and bodies becomes loads, stores, loops, views and kernels.
 
-   Five rewrites come first. Element-wise work on stacked results of loops moves into their rounds
-   (loop_sinking.c), values that are too large are computed in blocks (fuse_blocks.c), rounds of a
-   ring end early (fuse_early.c), contractions with large results sink to their first use
-   (fuse_sink.c), and operands of concats are made in
-   place (fuse_concat.c).
+   Six rewrites come first. Element-wise work on stacked results of loops moves into their rounds
+   (loop_sinking.c), values that are too large are computed in blocks (fuse_blocks.c), products
+   that views show keep their type (fuse_narrow.c), rounds of a ring end early (fuse_early.c),
+   contractions with large results sink to their first use (fuse_sink.c), and operands of concats
+   are made in place (fuse_concat.c).
 
    One walk over the ops in program order puts each op into a group (fuse_group.c). Contractions,
    attention, scatters and reductions open groups. An element-wise op joins the group that makes
@@ -79,7 +79,8 @@ static Fn *fuse_function(Module *module, const Fn *given, FnVec *kernels) {
   for (ValueId value = 0; value < given->values.n; value++)
     must(is_local(&given->values.at[value].placed),
          "fuse: %%%u of %s is the value of several ranks", value, given->name);
-  const Fn *fn = fuse_lay(module, fuse_sink(module, fuse_early(module, given)));
+  const Fn *fn =
+      fuse_lay(module, fuse_sink(module, fuse_early(module, fuse_narrow(module, given))));
   Fuse fuse = {.m = module, .f = fn, .arena = module->arena, .stamp = 1};
   fuse.value = ARENA_ARRAY(module->arena, FuseValue, fn->values.n + 1);
   fuse.narrow_from = module->target.narrow_from;

@@ -90,6 +90,9 @@ Fn *fuse_blocks(Module *m, Fn *f, Fn **body);
 /* fuse_early.c: the function with copies, and rotations of them, as early as they can be. */
 const Fn *fuse_early(Module *m, const Fn *f);
 
+/* fuse_narrow.c: the function with results of products that views show in their own type */
+const Fn *fuse_narrow(Module *m, const Fn *f);
+
 /* fuse_sink.c: the function with contractions moved to their first use where that needs less memory
  */
 Fn *fuse_sink(Module *m, const Fn *f);
