@@ -55,6 +55,7 @@ static bool measure_whole(PlanBounds *bounds, int keep, LayerCost *out) {
   *out = bound_cost_between(&small, &wide, micro);
   out->computes = out->least;
   out->outside = small.micro.least / micro - 2 * out->least;
+  out->head = out->least_head, out->first_stage = out->least_first_stage;
   out->working = (double)(small.need.working - first.cost.need.working) / (micro - 1);
   bounds->of_layers = (double)(wide.need.weights - small.need.weights);
   return true;
@@ -105,6 +106,7 @@ bool bounds_open(const PlanSpace *space, const ChangeSearch *search, PlanBounds 
   bool half = !strcmp(plan_precision(space->m), "bf16") || !strcmp(plan_precision(space->m), "f16");
   out->flying = ARENA_ARRAY(space->o->c->arena, KeptParts, KEPT_SLOTS);
   out->sent = ARENA_ARRAY(space->o->c->arena, SentSeconds, KEPT_SLOTS);
+  out->turns = ARENA_ARRAY(space->o->c->arena, TurnsDone, KEPT_SLOTS);
   bool bytes = plan_int8_gradients(space->m) || plan_int8_weights(space->m);
   out->wire = bytes ? 1 : half ? 2 : 4;
   out->weights = (half ? 2 : 4) * out->parameters; /* one rank alone has no copy to compute with */
@@ -145,25 +147,18 @@ bool bounds_refine(PlanBounds *bounds, const SpacePlan *plan) {
 
 /* ---- a plan ---- */
 
-/* Layers of the stage that has the most, at least. */
-static double stage_has(const PlanSpace *space, const SpacePlan *plan) {
-  return (double)ceil_div(space->layer_count, plan->at[FIELD_PIPE]);
-}
-
 /* Kinds of stages that the plan has. */
 static StageKind stages_of(const SpacePlan *plan) {
   int stages = plan->at[FIELD_PIPE];
   return stages < STAGE_KINDS ? (StageKind)stages : STAGE_KINDS;
 }
 
-static bool is_uneven(const PlanSpace *space, const SpacePlan *plan) {
-  return space->layer_count % plan->at[FIELD_PIPE] != 0;
-}
-
 static void take_larger(LayerCost *cost, const LayerCost *other, bool same) {
   cost->computes = larger(cost->computes, same ? other->computes : other->least);
   if (same) cost->outside = larger(cost->outside, other->outside);
-  cost->head = larger(cost->head, other->head);
+  cost->head = larger(cost->head, same ? other->head : other->least_head);
+  cost->first_stage =
+      larger(cost->first_stage, same ? other->first_stage : other->least_first_stage);
   cost->saved = larger(cost->saved, other->saved);
 }
 
@@ -172,7 +167,8 @@ static LayerCost layer_cost(const PlanBounds *bounds, const SpacePlan *plan) {
   LayerCost cost = bounds->whole[plan->at[FIELD_RECOMPUTE] != KEEP_ALL];
   double ways = (double)plan->at[FIELD_TENSOR] * plan->at[FIELD_CONTEXT];
   const SmallCost *split = bound_small(bounds, plan, true), *own = bound_small(bounds, plan, false);
-  cost.computes /= ways, cost.saved /= ways, cost.outside /= ways, cost.head /= ways;
+  cost.computes /= ways, cost.saved /= ways, cost.outside /= ways;
+  cost.head /= ways, cost.first_stage /= ways;
   cost.first = cost.computes, cost.first_outside = cost.outside;
   cost.working /= ways;
   if (!split || !split->known) return cost;
@@ -182,21 +178,6 @@ static LayerCost layer_cost(const PlanBounds *bounds, const SpacePlan *plan) {
   if (own && own->known && several)
     take_larger(&cost, &own->cost, own->micro == plan->at[FIELD_MICRO]);
   return cost;
-}
-
-/* Seconds for which a stage waits for turns of the others: through all of them forward, and back
-   again; while it waits it has gradients of weights to do, as many as the schedule lets it keep.
-   Uneven stages: the last one of those with the most layers. A partition with more layers on a
-   stage has fewer such stages, but takes longer if there are more micro-batches than layers. */
-static double bubble_of(const PlanSpace *space, const SpacePlan *plan, const TurnSeconds *turn) {
-  int64_t layers = (int64_t)stage_has(space, plan), others = space->layer_count / layers - 1,
-          schedule = plan->at[FIELD_PIPELINE], parts = bound_parts(space, plan);
-  if (is_uneven(space, plan))
-    return parts <= layers ? 0 : (double)others * (schedule == 1 ? turn->all : turn->forward);
-  if (schedule == 1) return (double)others * turn->all;
-  if (schedule > 3) return (double)others * turn->all / (double)(schedule - 2);
-  bool keeps = schedule == 2 && parts > others;
-  return (double)others * larger(turn->forward, keeps ? turn->all - 2 * turn->later : 0);
 }
 
 /* Messages of ZeRO over its first axis. */
@@ -244,12 +225,9 @@ static void kept_until(const ScheduleTable *table, int64_t stage, double out[KEP
 
 /* All stages between the first one and the last one run one program: it has room for each. */
 static KeptParts kept_in(const PlanBounds *bounds, int64_t key, int64_t stages, int64_t parts,
-                         int schedule) {
-  Arena *arena = bounds->space->o->c->arena;
+                         const SpacePlan *plan) {
   KeptParts kept = {.key = key};
-  ScheduleTable table = schedule > 3   ? schedule_interleaved(arena, stages, parts, schedule - 2)
-                        : schedule > 1 ? schedule_zero_bubble(arena, stages, parts, schedule - 1)
-                                       : schedule_one_f_one_b(arena, stages, parts);
+  ScheduleTable table = bound_schedule(bounds, plan, parts);
   kept.kept = kept_by(&table);
   if (!table.wait) return kept;
   kept_until(&table, 0, kept.until[STAGE_FIRST]);
@@ -263,10 +241,10 @@ static KeptParts kept_in(const PlanBounds *bounds, int64_t key, int64_t stages, 
 /* The micro-batches that a pipeline keeps. */
 static const KeptParts *kept_parts(const PlanBounds *bounds, const SpacePlan *plan) {
   int64_t stages = plan->at[FIELD_PIPE], parts = bound_parts(bounds->space, plan);
-  int schedule = plan->at[FIELD_PIPELINE];
-  int64_t key = (parts * (MOST_CHUNKS + 3) + schedule) * bounds->space->ranks + stages;
+  int64_t key =
+      (parts * (MOST_CHUNKS + 3) + plan->at[FIELD_PIPELINE]) * bounds->space->ranks + stages;
   KeptParts *slot = &bounds->flying[(uint64_t)key * 0x9e3779b97f4a7c15u >> 52];
-  if (slot->key != key) *slot = kept_in(bounds, key, stages, parts, schedule);
+  if (slot->key != key) *slot = kept_in(bounds, key, stages, parts, plan);
   return slot;
 }
 
@@ -283,12 +261,12 @@ static double saved_until(const SmallCost *small, double saved, const double par
 /* Bytes of saved values on a stage, for a sample of a micro-batch. */
 static double saved_on(const PlanBounds *bounds, const SpacePlan *plan, const LayerCost *layer,
                        StageKind stage) {
-  double layers = stage_has(bounds->space, plan);
+  double layers = (double)bound_layers(bounds->space, plan);
   if (plan->at[FIELD_PIPE] == 1) return layer->saved * layers;
   const KeptParts *kept = kept_parts(bounds, plan);
   const SmallCost *small = bound_small(bounds, plan, true);
   double saved = stage == STAGE_FIRST ? layer->saved * layers * kept->kept : 0;
-  bool last = stage == STAGE_LAST && is_uneven(bounds->space, plan),
+  bool last = stage == STAGE_LAST && bound_uneven(bounds->space, plan),
        turns = bound_parts(bounds->space, plan) > 1; /* a single one has no room for each kind */
   if (!turns || !bound_splits_backward(plan) || !small || !small->known || !small->layer.known ||
       last)
@@ -304,10 +282,10 @@ static double saved_of(const PlanBounds *bounds, const SpacePlan *plan, const La
   return most;
 }
 
-/* Do layers of both keep the same values for gradients of weights? */
+/* Do stages of both keep the same values for gradients of weights, for as long? */
 static bool keeps_alike(const SpacePlan *a, const SpacePlan *b) {
   static const SpaceField same[] = {FIELD_TENSOR,    FIELD_CONTEXT,  FIELD_SEQUENCE, FIELD_MICRO,
-                                    FIELD_RECOMPUTE, FIELD_PIPELINE, FIELD_WAY};
+                                    FIELD_RECOMPUTE, FIELD_PIPELINE, FIELD_WAY,      FIELD_PIPE};
   bool all = bound_splits_backward(a);
   for (size_t i = 0; i < COUNT_OF(same); i++) all &= a->at[same[i]] == b->at[same[i]];
   return all;
@@ -367,7 +345,7 @@ static bool adds_whole(const SpacePlan *plan) {
 static double numbers_on(const PlanBounds *bounds, const SpacePlan *plan, StageKind stage) {
   double tensor = plan->at[FIELD_TENSOR];
   if (plan->at[FIELD_PIPE] == 1) return bounds->parameters / tensor;
-  double layers = stage_has(bounds->space, plan) * bounds->of_layers;
+  double layers = (double)bound_layers(bounds->space, plan) * bounds->of_layers;
   return (layers + (stage == STAGE_FIRST ? bounds->space->first_parameters : 0)) / tensor;
 }
 
@@ -442,70 +420,71 @@ static double update_seconds(const PlanBounds *bounds, const SpacePlan *plan) {
 static double usual_loss(const PlanBounds *bounds, const SpacePlan *plan) {
   const SmallCost *split = bound_small(bounds, plan, true);
   int64_t parts = bound_parts(bounds->space, plan), stages = plan->at[FIELD_PIPE];
-  bool uneven = is_uneven(bounds->space, plan);
+  bool uneven = bound_uneven(bounds->space, plan);
   double loss = uneven ? 1.1 * (double)(parts + stages) / (double)parts : stages > 1 ? 1.1 : 1;
   if (!split && plan->at[FIELD_TENSOR] > 1) loss *= 1.5;
   if (!split && plan->at[FIELD_CONTEXT] > 1) loss *= 1.5;
   return loss;
 }
 
-/* Seconds of a sample outside of the stack, on the stage with the most work; all: on one rank.
-   Where stages are uneven, the last one has fewer layers. */
-static double outside_of(const PlanBounds *bounds, const SpacePlan *plan, const LayerCost *layer,
-                         double all) {
-  int stages = plan->at[FIELD_PIPE];
-  if (stages == 1) return all;
-  return is_uneven(bounds->space, plan) ? 0 : layer->head;
-}
-
 /* A step in seconds of kernels and, for a sample, of its layers. */
 typedef struct StepSeconds {
   LayerCost layer;
-  double layers, parts, busy;
+  double layers, parts, update, busy;
 } StepSeconds;
 
 static StepSeconds step_seconds(const PlanBounds *bounds, const SpacePlan *plan) {
-  const int32_t *at = plan->at;
-  StepSeconds step = {.layer = layer_cost(bounds, plan), .layers = stage_has(bounds->space, plan)};
+  StepSeconds step = {.layer = layer_cost(bounds, plan),
+                      .layers = (double)bound_layers(bounds->space, plan),
+                      .parts = (double)bound_parts(bounds->space, plan),
+                      .update = update_seconds(bounds, plan)};
   const LayerCost *layer = &step.layer;
-  step.parts = (double)bound_parts(bounds->space, plan);
   bool one = step.parts < 2;
   double computes = one ? layer->computes : layer->first + (step.parts - 1) * layer->computes,
          outside = one ? layer->outside : layer->first_outside + (step.parts - 1) * layer->outside;
-  if (at[FIELD_PIPE] > 1) outside = step.parts * outside_of(bounds, plan, layer, 0);
-  step.busy = at[FIELD_MICRO] * (step.layers * computes + outside) + update_seconds(bounds, plan);
+  step.busy = plan->at[FIELD_MICRO] * (step.layers * computes + outside) + step.update;
+  if (plan->at[FIELD_PIPE] > 1) step.busy = bound_turns(bounds, plan, NULL, layer) + step.update;
   return step;
 }
 
-/* The messages of these small programs, one after the other, and kernels that none can hide. */
+/* Messages of these small programs, one after the other, that kernels do not hide. */
 static double with_messages(const PlanBounds *bounds, const SpacePlan *plan, const SmallCost *small,
                             const StepSeconds *step) {
   const int32_t *at = plan->at;
   const LayerCost *layer = &step->layer;
-  double sent = bound_sent(bounds, plan, small, step->layers, step->parts), busy = step->busy,
-         later = 0;
+  double sent = bound_sent(bounds, plan, small, step->layers, step->parts), busy = step->busy;
   if (!at[FIELD_OVERLAP] && at[FIELD_WAY] != WAY_RING) return busy + sent; /* a ring overlaps */
   if (small->micro != at[FIELD_MICRO]) {
     double others = step->parts - 1, computes = layer->first + others * small->cost.least;
-    double outside = outside_of(bounds, plan, layer, layer->first_outside);
-    busy = at[FIELD_MICRO] * (step->layers * computes + step->parts * outside);
+    busy = at[FIELD_MICRO] * (step->layers * computes + step->parts * layer->first_outside);
   }
   double blocks = bound_blocking(bounds, plan, small, step->layers, step->parts),
          rest = sent - blocks - bound_hidden(plan, small, step->layers, step->parts);
-  if (bound_splits_backward(plan) && small->layer.known)
-    later = bound_later(bounds, plan, small, step->layers, step->parts);
-  return busy + blocks + larger(0, rest) + larger(0, later);
+  return busy + blocks + larger(0, rest);
 }
 
-/* small: NULL if none is known. */
-static double bubble_in(const PlanBounds *bounds, const SpacePlan *plan, const SmallCost *small,
-                        const StepSeconds *step) {
-  double all = plan->at[FIELD_MICRO] * step->layers * step->layer.computes;
-  TurnSeconds turn = {.forward = all * bound_forward_share(plan), .all = all, .later = all};
-  if (plan->at[FIELD_PIPE] == 1) return 0;
-  if (small && small->known)
-    turn = bound_turn(bounds, plan, small, step->layers, step->layer.computes);
-  return bubble_of(bounds->space, plan, &turn);
+/* .. of a pipeline: turns, with messages for which these wait, and messages after them. */
+static double with_turns(const PlanBounds *bounds, const SpacePlan *plan, const SmallCost *small,
+                         const StepSeconds *step) {
+  double layers = step->layers, parts = step->parts, turns[TURN_KINDS], after, later = 0,
+         sent = bound_sent(bounds, plan, small, layers, parts),
+         shown = bound_after(bounds, plan, small, layers, &after);
+  bool splits = bound_splits_backward(plan), waits = small->layer.known;
+  bound_turn_sent(bounds, plan, small, turns);
+  double blocks = turns[TURN_FORWARD] + turns[TURN_BACKWARD] + (splits ? 0 : turns[TURN_WEIGHTS]),
+         rest = sent - after - (waits ? layers * parts * blocks : 0);
+  if (plan->at[FIELD_OVERLAP] || plan->at[FIELD_WAY] == WAY_RING)
+    rest -= bound_hidden(plan, small, layers, parts);
+  if (splits && waits) later = bound_later(bounds, plan, small, layers, parts);
+  return step->update + bound_handed(bounds, plan) +
+         bound_turns(bounds, plan, small, &step->layer) + shown + larger(0, rest) +
+         larger(0, later);
+}
+
+static double with_small(const PlanBounds *bounds, const SpacePlan *plan, const SmallCost *small,
+                         const StepSeconds *step) {
+  return plan->at[FIELD_PIPE] > 1 ? with_turns(bounds, plan, small, step)
+                                  : with_messages(bounds, plan, small, step);
 }
 
 Bound bound_of(const PlanBounds *bounds, const SpacePlan *plan) {
@@ -514,13 +493,11 @@ Bound bound_of(const PlanBounds *bounds, const SpacePlan *plan) {
   bool hides = plan->at[FIELD_OVERLAP];
   const SmallCost *split = bound_small(bounds, plan, true), *own = bound_small(bounds, plan, false);
   if (split && split->known && !(own && own->micro == plan->at[FIELD_MICRO])) {
-    seconds = larger(seconds, with_messages(bounds, plan, split, &step));
+    seconds = larger(seconds, with_small(bounds, plan, split, &step));
     if (hides) sent += bound_sent(bounds, plan, split, step.layers, step.parts);
   }
   seconds = hides ? larger(seconds, sent) : seconds + sent;
-  if (own && own->known) seconds = larger(seconds, with_messages(bounds, plan, own, &step));
-  const SmallCost *turns = own && own->known && own->micro == plan->at[FIELD_MICRO] ? own : split;
-  seconds += bubble_in(bounds, plan, turns, &step);
+  if (own && own->known) seconds = larger(seconds, with_small(bounds, plan, own, &step));
   Bound bound = {.seconds = SLACK * seconds, .bytes = bytes_of(bounds, plan, &step.layer)};
   bound.guess = bound.seconds * usual_loss(bounds, plan) + (hides ? sent / 4 : 0);
   return bound;

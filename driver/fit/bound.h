@@ -20,13 +20,14 @@
 #define SHARDC_BOUND_H
 #include "plan_space.h"
 
-typedef struct LayerCost {     /* of one sample on a rank */
-  double computes, saved;      /* of a layer: seconds; bytes */
-  double least;                /* `computes` in any smaller micro-batch, at least */
-  double outside;              /* seconds outside of the stack */
-  double head;                 /* of these, after it: the last stage has them, in any micro-batch */
-  double first, first_outside; /* both in the first micro-batch, which adds no gradients */
-  double working;              /* bytes of temporaries that grow with the micro-batch */
+typedef struct LayerCost {              /* of one sample on a rank */
+  double computes, saved;               /* of a layer: seconds; bytes */
+  double least;                         /* `computes` in any smaller micro-batch, at least */
+  double outside;                       /* seconds outside of the stack */
+  double head, first_stage;             /* of these, on the last stage and on the first one */
+  double least_head, least_first_stage; /* both in any smaller micro-batch, at least */
+  double first, first_outside;          /* both in the first micro-batch, which adds no gradients */
+  double working;                       /* bytes of temporaries that grow with the micro-batch */
 } LayerCost;
 
 typedef enum StepPart { OF_LAYER_AND_PART, OF_PART, OF_LAYER, ONCE, STEP_PARTS } StepPart;
@@ -63,6 +64,12 @@ typedef struct KeptParts { /* micro-batches whose values a layer keeps */
 } KeptParts;
 enum { KEPT_SLOTS = 1 << 12 }; /* and as many SentSeconds */
 
+enum { TURNS_OF = STAGE_KINDS * TURN_KINDS };
+typedef struct TurnsDone { /* seconds until all stages are done */
+  int64_t key;
+  double time[TURNS_OF], seconds;
+} TurnsDone;
+
 typedef struct KnownBytes { /* of a plan that was compiled */
   SpacePlan plan;
   double bytes, saved; /* without its buckets; its saved values */
@@ -81,6 +88,7 @@ typedef struct PlanBounds {
   VEC(SmallCost) small;
   VEC(KnownBytes) known;
   KeptParts *flying; /* by hash of the key: those that were asked for last */
+  TurnsDone *turns;  /* likewise */
   SentSeconds *sent; /* likewise */
   uint32_t compiled;
 } PlanBounds;
@@ -110,15 +118,10 @@ LayerCost bound_cost_between(const Cost *two, const Cost *three, double micro); 
    all plans with its split share. */
 const SmallCost *bound_small(const PlanBounds *bounds, const SpacePlan *plan, bool inside);
 void bound_measure_small(PlanBounds *bounds, const SpacePlan *plan, bool inside, int micro);
-/* Seconds of a turn of a micro-batch through the layers, forward alone or all of it, with its
-   messages: at least. In schedules with turns for gradients of weights without these turns. */
-typedef struct TurnSeconds {
-  double forward, all, later;
-} TurnSeconds;
-TurnSeconds bound_turn(const PlanBounds *bounds, const SpacePlan *plan, const SmallCost *cost,
-                       double layers, double computes);
 bool bound_splits_backward(const SpacePlan *plan);
-double bound_forward_share(const SpacePlan *plan); /* of a turn, at least: if nothing tells it */
+/* Seconds of messages of one layer in a turn for which its kernels wait, at least. */
+void bound_turn_sent(const PlanBounds *bounds, const SpacePlan *plan, const SmallCost *cost,
+                     double out[TURN_KINDS]);
 /* Seconds of messages inside of a copy in layers for which kernels wait, in a step. */
 double bound_blocking(const PlanBounds *bounds, const SpacePlan *plan, const SmallCost *cost,
                       double layers, double parts);
@@ -131,4 +134,18 @@ double bound_sent(const PlanBounds *bounds, const SpacePlan *plan, const SmallCo
 /* .. of kernels during which one can be in flight, at most; of those that LayerCost.least counts,
    unless it is the plan's micro-batch. */
 double bound_hidden(const SpacePlan *plan, const SmallCost *cost, double layers, double parts);
+/* Seconds of messages of gradients after the turns of a pipeline that the update does not hide. */
+double bound_after(const PlanBounds *bounds, const SpacePlan *plan, const SmallCost *cost,
+                   double layers, double *sent);
+
+/* ---- bound_stages.c ---- */
+
+int64_t bound_layers(const PlanSpace *space, const SpacePlan *plan); /* of the largest stage */
+bool bound_uneven(const PlanSpace *space, const SpacePlan *plan);
+ScheduleTable bound_schedule(const PlanBounds *bounds, const SpacePlan *plan, int64_t parts);
+/* Seconds until all stages are done with their turns, with messages for which these wait: at least.
+   small: NULL, or programs that do not know its turns: only its layers and a bubble. */
+double bound_handed(const PlanBounds *bounds, const SpacePlan *plan);
+double bound_turns(const PlanBounds *bounds, const SpacePlan *plan, const SmallCost *small,
+                   const LayerCost *layer);
 #endif

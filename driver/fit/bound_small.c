@@ -1,8 +1,9 @@
 /* Small programs of plans in bounds (bound.h): two of them, without stages, say what a plan
    computes and sends for each layer and micro-batch, and how many seconds of kernels its messages
-   can hide. None of it depends on the order of the mesh, on the number of copies or on stages:
-   plans that differ by those alone share the programs, and their links give the time of the
-   messages. For messages inside of a copy this is so whatever ZeRO sends. Must not: judge. */
+   can hide. None of it depends on the order of the mesh or on stages: plans that differ by those
+   alone share the programs, and their links give the time of the messages. For messages inside of a
+   copy this is so whatever ZeRO sends; where many copies make the compiler send or compute more,
+   these bounds are those of one copy. Must not: judge. */
 #include "bound.h"
 #include "ir/support/num.h"
 
@@ -62,7 +63,6 @@ static SpacePlan copy_of(const PlanBounds *bounds, const SpacePlan *plan, bool i
 static SpacePlan key_of(const PlanBounds *bounds, const SpacePlan *plan, bool inside) {
   SpacePlan one = copy_of(bounds, plan, inside, 1);
   bool single = !inside && bound_parts(bounds->space, plan) == 1;
-  if (one.at[FIELD_DATA] > 1) one.at[FIELD_DATA] = 2;
   one.at[FIELD_PIPELINE] = single; /* in its place: a single micro-batch */
   return one;
 }
@@ -106,7 +106,7 @@ static bool divide_sent(const PlanBounds *bounds, const SpacePlan *copy, double 
   space_mesh(bounds->space, copy, storage, axis);
   cost->layer = two->layer;
   name_fields(&cost->layer.forward_sent, axis), name_fields(&cost->layer.later_sent, axis);
-  name_fields(&cost->layer.blocking, axis), name_fields(&cost->layer.blocking_all, axis);
+  for (int i = 0; i < TURN_KINDS; i++) name_fields(&cost->layer.blocking[i], axis);
   for (uint32_t i = 0; i < two->sent.n; i++) {
     SmallSent *sent = &cost->sent[cost->n];
     const SentKind *two_once = &two->sent.at[i], *two_more = &two->sent_micro.at[i],
@@ -122,13 +122,19 @@ static bool divide_sent(const PlanBounds *bounds, const SpacePlan *copy, double 
   return true;
 }
 
+static double smaller(double a, double b) { return a < b ? a : b; }
+
 LayerCost bound_cost_between(const Cost *small, const Cost *wide, double micro) {
   LayerCost cost = {.computes = (wide->micro.computes - small->micro.computes) / micro,
                     .least = (wide->micro.least - small->micro.least) / micro,
                     .saved = (double)(wide->need.saved - small->need.saved) / micro};
   cost.outside = small->micro.computes / micro - 2 * cost.computes;
-  double outside = small->micro.least / micro - 2 * cost.least, head = small->micro.head / micro;
-  cost.head = head < outside ? head : outside; /* some of the layers may be out of their loop */
+  double least = small->micro.least / micro - 2 * cost.least;
+  /* Some of the layers may be out of their loop. */
+  cost.head = smaller(small->micro.head / micro, cost.outside);
+  cost.least_head = smaller(small->micro.least_head / micro, least);
+  cost.first_stage = smaller(small->micro.first / micro, cost.outside - cost.head);
+  cost.least_first_stage = smaller(small->micro.least_first / micro, least - cost.least_head);
   return cost;
 }
 
@@ -242,48 +248,56 @@ double bound_later(const PlanBounds *bounds, const SpacePlan *plan, const SmallC
   return layers * parts * (sent - share * layer->later);
 }
 
-/* .. in a layer of a micro-batch, in all turns. */
-static double inside_seconds(const PlanBounds *bounds, const SpacePlan *plan, const SmallCost *cost,
-                             double share) {
+/* .. in a layer of a micro-batch. */
+static double layer_seconds(const PlanBounds *bounds, const SpacePlan *plan, const SmallCost *cost,
+                            double share) {
   SentList list = {0};
   for (uint32_t i = 0; i < cost->n; i++) {
     const SmallSent *sent = &cost->sent[i];
-    SentKind later = sent_later(plan, cost, sent);
-    double calls = sent->calls[OF_LAYER_AND_PART] - later.calls,
-           bytes = sent->bytes[OF_LAYER_AND_PART] - later.bytes;
-    if (calls > 0 && bytes > 0)
-      list.at[list.n++] = (SentKind){(int)sent->axis, sent->kind, calls, bytes};
+    if (sent->calls[OF_LAYER_AND_PART] > 0)
+      list.at[list.n++] = (SentKind){(int)sent->axis, sent->kind, sent->calls[OF_LAYER_AND_PART],
+                                     sent->bytes[OF_LAYER_AND_PART]};
   }
-  return list_seconds(bounds, plan, &list, share, false);
+  return list_seconds(bounds, plan, &list, share, !cost->inside);
+}
+
+/* Without overlap all of them; a ring overlaps. */
+void bound_turn_sent(const PlanBounds *bounds, const SpacePlan *plan, const SmallCost *cost,
+                     double out[TURN_KINDS]) {
+  const CostLayer *layer = &cost->layer;
+  double share = (double)plan->at[FIELD_MICRO] / cost->micro;
+  bool all = !cost->inside;
+  for (int i = 0; i < TURN_KINDS; i++)
+    out[i] = list_seconds(bounds, plan, &layer->blocking[i], share, all);
+  if (plan->at[FIELD_OVERLAP] || plan->at[FIELD_WAY] == WAY_RING) return;
+  double sent = layer_seconds(bounds, plan, cost, share),
+         forward = list_seconds(bounds, plan, &layer->forward_sent, share, all),
+         later = list_seconds(bounds, plan, &layer->later_sent, share, all);
+  out[TURN_FORWARD] = forward, out[TURN_WEIGHTS] = later;
+  out[TURN_BACKWARD] = sent > forward + later ? sent - forward - later : 0;
 }
 
 double bound_blocking(const PlanBounds *bounds, const SpacePlan *plan, const SmallCost *cost,
                       double layers, double parts) {
-  const CostLayer *layer = &cost->layer;
-  const SentList *list = bound_splits_backward(plan) ? &layer->blocking : &layer->blocking_all;
-  double share = (double)plan->at[FIELD_MICRO] / cost->micro;
-  return layers * parts * list_seconds(bounds, plan, list, share, false);
+  const SentList *list = cost->layer.blocking;
+  double share = (double)plan->at[FIELD_MICRO] / cost->micro, seconds = 0;
+  for (int i = 0; i < TURN_KINDS - bound_splits_backward(plan); i++)
+    seconds += list_seconds(bounds, plan, &list[i], share, false);
+  return layers * parts * seconds;
 }
 
-double bound_forward_share(const SpacePlan *plan) { return plan->at[FIELD_RECOMPUTE] ? 0.2 : 0.25; }
-
-/* Seconds of messages of a layer, those less that kernels hide. */
-static double shown(double sent, double hides) { return sent > hides ? sent - hides : 0; }
-
-TurnSeconds bound_turn(const PlanBounds *bounds, const SpacePlan *plan, const SmallCost *cost,
-                       double layers, double computes) {
-  const CostLayer *layer = &cost->layer;
+double bound_after(const PlanBounds *bounds, const SpacePlan *plan, const SmallCost *cost,
+                   double layers, double *all) {
+  SentList list = {0};
   bool same = cost->micro == plan->at[FIELD_MICRO];
-  double share = (double)plan->at[FIELD_MICRO] / cost->micro,
-         hides = share * (same ? cost->hidden : cost->least_hidden)[OF_LAYER_AND_PART],
-         least = same ? share : share * cost->cost.least / cost->cost.computes;
-  computes *= plan->at[FIELD_MICRO];
-  double blocks = bound_blocking(bounds, plan, cost, 1, 1),
-         all = computes + blocks + shown(inside_seconds(bounds, plan, cost, share) - blocks, hides),
-         forward = least * layer->forward +
-                   shown(list_seconds(bounds, plan, &layer->forward_sent, share, false), hides);
-  if (!layer->known) forward = computes * bound_forward_share(plan);
-  return (TurnSeconds){.forward = layers * forward,
-                       .all = layers * all,
-                       .later = layer->known && same ? layers * layer->later : layers * all};
+  for (uint32_t i = 0; i < cost->n && !cost->inside; i++) {
+    const SmallSent *sent = &cost->sent[i];
+    if (sent->calls[OF_LAYER] > 0 && sent->bytes[OF_LAYER] > 0)
+      list.at[list.n++] = (SentKind){(int)sent->axis, sent->kind, layers * sent->calls[OF_LAYER],
+                                     layers * sent->bytes[OF_LAYER]};
+  }
+  *all = list_seconds(bounds, plan, &list, 1, true);
+  if (!plan->at[FIELD_OVERLAP]) return *all;
+  double shown = *all - layers * (same ? cost->hidden : cost->least_hidden)[OF_LAYER];
+  return shown > 0 ? shown : 0;
 }

@@ -57,13 +57,13 @@ static void add_messages(const LayerLoops *loops, const Fn *body, const bool *wh
       add_sent(loops, body, &body->ops.at[i], out);
 }
 
-/* Those that kernels wait for, from start to end. */
-static void add_blocking(const LayerLoops *loops, const Fn *body, const bool *later,
+/* Those that kernels wait for, from start to end; `later`: of gradients of weights, or others. */
+static void add_blocking(const LayerLoops *loops, const Fn *body, const bool *which, bool later,
                          SentList *out) {
   for (OpId i = 0; i < body->ops.n; i++) {
     const Op *o = &body->ops.at[i];
     bool blocks = !strcmp(attr_str(&o->attrs, ATTR_stall_reason, ""), "needed at once");
-    if (blocks && !(later && later[i])) add_sent(loops, body, o, out);
+    if (blocks && (which && which[i]) == later) add_sent(loops, body, o, out);
   }
 }
 
@@ -133,6 +133,49 @@ static void add_kept(Arena *arena, const LayerLoops *loops, const Fn *body, cons
     }
 }
 
+/* ---- outside of layers ---- */
+
+static double op_seconds(const Module *m, const Machine *machine, const Op *o) {
+  KernelTime time = {0};
+  if (o->code == OP_loop) time = kernels_time(m, machine, o->callee);
+  else if (o->code == OP_kernel && !kernel_beside(m, o->callee))
+    time = kernel_time(m, machine, o->callee);
+  return kernel_sum(&time) * (double)attr_int(&o->attrs, ATTR_trip, 1);
+}
+
+static bool reads_samples(const Module *m, const Fn *body, const Op *o) {
+  bool reads = false;
+  for (uint32_t i = 0; i < o->nin; i++) reads |= of_samples(m, value_type(body, o->in[i]));
+  return reads;
+}
+
+/* Between the two loops over layers, with loops over blocks of samples, is the head; after them are
+   its gradients of weights, and those of values that the first layer gets: of tables, for example.
+   0: a body has more loops over layers, or fewer. */
+void cost_of_ends(const Module *m, const Machine *machine, const Fn *body, double *head,
+                  double *first) {
+  Arena *arena = arena_new();
+  bool *after = ARENA_ARRAY(arena, bool, body->values.n + 1);
+  int loops = 0;
+  *head = *first = 0;
+  EACH_OP (body, o) {
+    bool layers = o->code == OP_loop && loop_rounds(o) == ROUNDS_layers, reads = false;
+    loops += layers;
+    for (uint32_t i = 0; i < o->nin; i++) reads |= after[o->in[i]];
+    for (uint32_t i = 0; i < o->nout; i++)
+      after[o->out + i] =
+          layers ? loops == 2 && of_samples(m, value_type(body, o->out + i)) : reads;
+    if (layers || !loops) continue;
+    double seconds = op_seconds(m, machine, o);
+    if (reads) *first += seconds;
+    else if (loops == 1 || reads_samples(m, body, o)) *head += seconds;
+  }
+  if (loops != 2) *head = *first = 0;
+  arena_free(arena);
+}
+
+/* ---- */
+
 CostLayer cost_of_layer(const Module *m, const Machine *machine, const Fn *body) {
   CostLayer out = {0};
   LayerLoops loops = {.m = m, .machine = machine};
@@ -145,10 +188,9 @@ CostLayer cost_of_layer(const Module *m, const Machine *machine, const Fn *body)
   out.later = later_seconds(&loops, backward, later);
   add_messages(&loops, forward, NULL, &out.forward_sent);
   add_messages(&loops, backward, later, &out.later_sent);
-  add_blocking(&loops, forward, NULL, &out.blocking);
-  add_blocking(&loops, backward, later, &out.blocking);
-  add_blocking(&loops, backward, NULL, &out.blocking_all);
-  add_blocking(&loops, forward, NULL, &out.blocking_all);
+  add_blocking(&loops, forward, NULL, false, &out.blocking[TURN_FORWARD]);
+  add_blocking(&loops, backward, later, false, &out.blocking[TURN_BACKWARD]);
+  add_blocking(&loops, backward, later, true, &out.blocking[TURN_WEIGHTS]);
   add_kept(arena, &loops, backward, later, &out);
   arena_free(arena);
   return out;

@@ -126,6 +126,9 @@ static void find_dims(PlanSpace *space, Module *m) {
     if (dim && !text_lists(space->tensor, dim))
       space->tensor = arena_list(m->arena, space->tensor, "%s", dim);
   }
+  space->handed = stream && type_find(stream, batch) >= 0 ? 1 : 0;
+  for (int i = 0; stream && i < stream->rank; i++)
+    if (stream->axis[i].dim != batch) space->handed *= (double)stream->axis[i].size;
   for (int i = 0; stream && i < stream->rank; i++)
     if (stream->axis[i].dim != batch && !parameters_with(m, stream->axis[i].dim))
       space->sequence = stream->axis[i].dim, space->sequence_size = stream->axis[i].size;

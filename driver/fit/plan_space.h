@@ -51,6 +51,7 @@ typedef struct PlanSpace {
   PlanText base;                          /* `on`, and lines that the search does not choose */
   const char *tensor, *sequence, *layers; /* dims, "": none */
   const char *stack;                      /* "h.*"; "": none or several */
+  double handed;                          /* numbers that a layer hands on, of a sample */
   int64_t layer_count, sequence_size;
   double first_parameters;    /* numbers that ops before the layers read */
   bool masked;                /* attention over the sequence has a mask */

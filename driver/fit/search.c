@@ -52,22 +52,12 @@ static double seconds_alone(const Programs *programs, Machine machine, uint32_t 
   return axes ? time.total : time.compute;
 }
 
-/* Kernels between the two loops over layers of a body, with those of loops over blocks of samples;
-   0: it has more loops over layers, or fewer. */
-static double seconds_between(const Module *m, const Machine *machine, const Fn *body) {
-  double seconds = 0;
-  int loops = 0;
-  EACH_OP (body, o) {
-    bool layers = o->code == OP_loop && loop_rounds(o) == ROUNDS_layers;
-    KernelTime time = {0};
-    if (layers) loops++;
-    if (loops != 1 || layers) continue;
-    if (o->code == OP_loop) time = kernels_time(m, machine, o->callee);
-    else if (o->code == OP_kernel && !kernel_beside(m, o->callee))
-      time = kernel_time(m, machine, o->callee);
-    seconds += kernel_sum(&time) * (double)attr_int(&o->attrs, ATTR_trip, 1);
-  }
-  return loops == 2 ? seconds : 0;
+/* NULL: no loop over micro-batches. */
+static const Fn *micro_body(const Fn *entry) {
+  const Fn *body = NULL;
+  EACH_OP (entry, o)
+    if (loop_is_micro(o)) body = o->callee;
+  return body;
 }
 
 static void judge_alone(const ChangeSearch *search, const Programs *programs, Machine machine,
@@ -78,12 +68,13 @@ static void judge_alone(const ChangeSearch *search, const Programs *programs, Ma
     if (!search->inside || !text_lists(batch_axes(m), m->mesh.at[i].name)) axes |= 1u << i;
   time->alone = time->least_alone = seconds_alone(programs, machine, axes);
   if (!machine.reach || programs->n > 1) return;
+  const Fn *body = micro_body(ir_main_entry(m));
+  if (body) cost_of_ends(m, &machine, body, &time->head, &time->first);
   Arch least;
   forecast_least(&machine, &least);
   KernelTime kernels = kernels_time(m, &machine, ir_main_entry(m));
   time->least = kernel_sum(&kernels);
-  EACH_OP (ir_main_entry(m), o)
-    if (loop_is_micro(o)) time->head = seconds_between(m, &machine, o->callee);
+  if (body) cost_of_ends(m, &machine, body, &time->least_head, &time->least_first);
   time->least_alone = seconds_alone(programs, machine, axes);
 }
 
@@ -108,8 +99,8 @@ static CostTime time_of(const ChangeSearch *search, const Programs *programs, Co
   if (!search->micros) return time;
   Machine machine = forecast.known ? forecast.machine : plan_machine(m);
   judge_alone(search, programs, machine, &time);
-  EACH_OP (entry, o)
-    if (loop_is_micro(o) && programs->n == 1) cost->layer = cost_of_layer(m, &machine, o->callee);
+  const Fn *body = programs->n == 1 ? micro_body(entry) : NULL;
+  if (body) cost->layer = cost_of_layer(m, &machine, body);
   copy_sent(&step.traffic, &cost->sent);
   return time;
 }
@@ -131,7 +122,10 @@ static void judge_micro(const ChangeSearch *search, const Programs *programs, Co
                            time.least - before->least,
                            time.alone - before->alone,
                            time.least_alone - before->least_alone,
-                           time.head};
+                           time.head,
+                           time.first,
+                           time.least_head,
+                           time.least_first};
   cost->sent_micro = more.sent;
   for (uint32_t i = 0; i < cost->sent.n; i++) {
     cost->sent_micro.at[i].calls -= cost->sent.at[i].calls;

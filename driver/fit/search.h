@@ -10,6 +10,7 @@
 #include "ir/cost/budget.h"
 #include "ir/cost/machine.h"
 #include "ir/plan/module_settings.h"
+#include "ir/schedule/pipeline_schedule.h"
 #include "passes/pass.h"
 
 /* ---- changes: change.c ---- */
@@ -48,7 +49,8 @@ typedef struct CostTime {          /* seconds */
   double seconds, computes, waits; /* of these: arithmetic; messages that kernels wait for */
   double least; /* arithmetic without launches and ends of tiles: what no micro-batch is below */
   double alone, least_alone; /* with `micros`: of both, in which no message can be in flight */
-  double head; /* likewise: of `least`, between the loops over layers of a micro-batch */
+  /* Likewise, outside of layers: of the last stage of a pipeline, of the first; both in `least` */
+  double head, first, least_head, least_first;
 } CostTime;
 
 typedef struct SentKind { /* messages of one kind over an axis */
@@ -69,7 +71,7 @@ typedef struct CostLayer { /* of one layer in a micro-batch */
   double kept;    /* bytes of saved values that gradients of weights read */
   double passed;  /* .. of those that these read and that gradients of activations compute */
   SentList forward_sent, later_sent; /* messages; those that gradients of weights alone read */
-  SentList blocking, blocking_all;   /* those for which kernels wait: without the later ones, all */
+  SentList blocking[TURN_KINDS];     /* those for which kernels wait, by turn */
 } CostLayer;
 
 typedef struct Cost { /* of a rank, or of the class that has the most */
@@ -124,6 +126,9 @@ Try search_try(const ChangeSearch *search, Change change);
 /* Two at once, one in a thread of its own; their costs have no `mesh`. */
 void search_try_two(const ChangeSearch *search, const Change change[2], Try out[2]);
 /* body: of the loop over micro-batches (layer_cost.c). */
+/* Seconds of its kernels that only the last stage of a pipeline runs, at least, or the first. */
+void cost_of_ends(const Module *m, const Machine *machine, const Fn *body, double *head,
+                  double *first);
 CostLayer cost_of_layer(const Module *m, const Machine *machine, const Fn *body);
 bool search_fits(const ChangeSearch *search, const Try *one); /* and it is made */
 double search_whole(const Cost *cost); /* seconds of a step or, if not known, bytes moved */

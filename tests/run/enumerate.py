@@ -33,6 +33,7 @@ WIDE = {
     'uneven': ('use "llama"\nvariant V of Llama3 { Layers = 5 }\n', 8, 2048, 0),
 }
 PARTS = [('wide', 4, 'tensor=2', 'pipe=2', 'micro=1'), ('uneven', 8, 'context=2', 'pipe=4', 'micro=1', 'zero=0,1'),
+         ('uneven', 4, 'pipe=4', 'micro=1'),
          ('wide', 8, 'tensor=2', 'data=2', 'pipe=2', 'micro=2', 'zero=3', 'accumulate=shard', 'sequence=on',
           'pipeline=one_f_one_b,zero_bubble,interleaved-2', 'order=tensor-data-pipe,data-tensor-pipe')]
 EXACT, EARLY = ('--gap', '0', '--tries', '1000000'), ('--gap', '0', '--tries', '4')
