@@ -175,6 +175,23 @@ static bool is_number(const char *word) {
   return *word >= '1' && *word <= '9' && !word[strspn(word, "0123456789")];
 }
 
+/* No value twice, and none that is empty; all of `--fix zero=` is told by its words. */
+static Exit check_list(const Cli *o, const char *key, const char *list) {
+  Arena *arena = o->c->arena;
+  for (const char *at = list; *at;) {
+    size_t n = strcspn(at, ", ");
+    const char *word = arena_strndup(arena, at, n);
+    if (text_lists(arena_strndup(arena, list, (size_t)(at - list)), word))
+      return cli_usage("`--fix %s=%s` has `%s` twice", key, list, word);
+    at += n;
+    size_t between = strspn(at, ", ");
+    if (between && !at[between])
+      return cli_usage("`--fix %s=%s` ends with a comma: no value follows it", key, list);
+    at += between;
+  }
+  return EXIT_FINE;
+}
+
 /* Is every value one that plans may have? */
 static Exit check_values(const Cli *o, SpaceField field) {
   Arena *arena = o->c->arena;
@@ -192,7 +209,7 @@ static Exit check_values(const Cli *o, SpaceField field) {
       return cli_usage("`--fix %s` wants whole numbers above 0, not `%s`", key, word);
     at += strlen(word), at += strspn(at, between);
   } while (*at);
-  return EXIT_FINE;
+  return check_list(o, key, fixed(o, key));
 }
 
 static Exit check_fixes(const Cli *o) {

@@ -170,9 +170,11 @@ static void say_head(Sheet *sheet, const BestPlans *best) {
       as_text(by_what(best)), as_text(best->wanted.memory ? "smaller" : "faster"), as_share(gap));
   sheet_put(sheet, "{floor}", as_exact(best->floor));
   if (best->found.n && gap > best->wanted.gap)
-    sheet_say(sheet,
-              "# the search ended after {!ended_after}{} compiled plans: `--tries N` allows more\n",
-              as_exact(best->wanted.most), as_count(best->wanted.most));
+    sheet_say(
+        sheet,
+        "# the search ended after {} compiled plans, {!ended_after}{} of them by their bounds: "
+        "`--tries N` allows more\n",
+        as_count(best->done.n), as_exact(best->wanted.most), as_count(best->wanted.most));
 }
 
 /* Every row, with its bound. */

@@ -103,6 +103,8 @@ def refusals():
                            (('--fix', 'pipeline=zero_bubble,gpipe'), 'interleaved-8, not `gpipe`'),
                            (('--fix', 'tensor=2,04'), '`--fix tensor` wants whole numbers above 0, not `04`'),
                            (('--fix', 'zero='), 'wants one of 0, 1, 2, 3, not ``'),
+                           (('--fix', 'zero=3,'), '`--fix zero=3,` ends with a comma'),
+                           (('--fix', 'micro=2,4,2'), '`--fix micro=2,4,2` has `2` twice'),
                            (('--fix', 'order=data-tensr'), 'not `tensr`'),
                            (('--fix', 'ranks=2x'), 'wants a whole number from 1'),
                            (('--fix', 'recompute=auto'), 'wants another value as well'),
