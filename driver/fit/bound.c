@@ -27,19 +27,34 @@ static Change change_of(const PlanBounds *bounds, const SpacePlan *copy, int lay
   return change_with(arena, change, arena_printf(arena, "dim.%s", space->layers), "%d", layers);
 }
 
-bool bound_measure_layers(PlanBounds *bounds, const SpacePlan *copy, int parts, bool inside,
-                          Cost *small, Cost *wide) {
-  ChangeSearch search = bounds->search;
+bool bound_measure_layers(PlanBounds *bounds, const SpacePlan *copy, int parts, Cost *small,
+                          Cost *wide) {
   int batch = parts * copy->at[FIELD_MICRO] * copy->at[FIELD_DATA];
   Change change[] = {change_of(bounds, copy, 2, batch), change_of(bounds, copy, 3, batch)};
   Try made[2];
   bool layers = *bounds->space->layers;
-  search.inside = inside;
-  if (layers) search_try_two(&search, change, made);
-  else made[0] = made[1] = search_try(&search, change[0]);
+  if (layers) search_try_two(&bounds->search, change, made);
+  else made[0] = made[1] = search_try(&bounds->search, change[0]);
   bounds->compiled += layers ? 2 : 1;
   *small = made[0].cost, *wide = made[1].cost;
   return made[0].made && made[1].made;
+}
+
+void bound_measure_inside(PlanBounds *bounds, const SpacePlan copy[2], int n, Try out[2][2]) {
+  ChangeSearch search = bounds->search;
+  Change change[2] = {0};
+  search.inside = true;
+  for (int i = 0; i < n; i++)
+    change[i] =
+        change_of(bounds, &copy[i], 2, 2 * copy[i].at[FIELD_MICRO] * copy[i].at[FIELD_DATA]);
+  search_try_deeper(&search, change, n, out);
+  bounds->compiled += (uint32_t)n;
+  for (int i = 0; i < n; i++) {
+    Cost three;
+    if (!out[i][0].made || out[i][0].cost.layer.known) continue;
+    out[i][1].made = bound_measure_layers(bounds, &copy[i], 2, &out[i][0].cost, &three);
+    out[i][1].cost = three;
+  }
 }
 
 /* On one rank, with all samples of the batch in a micro-batch: in smaller ones and on more ranks a
@@ -51,7 +66,7 @@ static bool measure_whole(PlanBounds *bounds, int keep, LayerCost *out) {
   one.at[FIELD_MICRO] = 1, one.at[FIELD_RECOMPUTE] = keep;
   Try first = search_try(&bounds->search, change_of(bounds, &one, 2, 2));
   one.at[FIELD_MICRO] = micro, bounds->compiled++;
-  if (!first.made || !bound_measure_layers(bounds, &one, 2, false, &small, &wide)) return false;
+  if (!first.made || !bound_measure_layers(bounds, &one, 2, &small, &wide)) return false;
   *out = bound_cost_between(&small, &wide, micro);
   out->computes = out->least;
   out->outside = small.micro.least / micro - 2 * out->least;
@@ -140,8 +155,9 @@ bool bounds_refine(PlanBounds *bounds, const SpacePlan *plan) {
   const SmallCost *split = bound_small(bounds, plan, true), *own = bound_small(bounds, plan, false);
   int micro = plan->at[FIELD_MICRO];
   if (!*bounds->space->layers || (own && own->micro == micro)) return false;
-  if (!split) bound_measure_small(bounds, plan, true, largest_micro(bounds, plan));
-  else bound_measure_small(bounds, plan, split->micro != micro, micro);
+  if (!split) bound_measure_split(bounds, plan, largest_micro(bounds, plan));
+  else if (split->micro != micro) bound_measure_split(bounds, plan, micro);
+  else bound_measure_own(bounds, plan);
   return true;
 }
 

@@ -1,18 +1,18 @@
 /* Lower bounds of the plans of a space (plan_space.h): seconds of a step, by the forecast, and
    bytes of a rank; no compiled plan is below them. They need no compiled plan.
 
-   Each comes from a few small programs of the same model, of two and three layers, on the ranks of
-   one copy of the model: their differences are the cost of one layer, and the cost of one more
-   micro-batch that of its samples. All plans with the same split of the layers share them, whatever
-   the order of their mesh: they say what is sent inside of a copy of the model, and how many
-   seconds of kernels these messages can hide, whatever they take (bound_small.c). Before a split is
-   measured, its layers take their share of one rank's work in whole tiles without launches.
-   Messages between copies of the model are counted from the parameters: those that overlap are
-   hidden by kernels at most, not by other messages, since all take turns. A plan that promises much
-   has small programs of its own, with its copies and its ZeRO, for all of its messages. Values
-   saved for micro-batches in flight are counted from the table of the schedule, turns of pipelines
-   from the bodies of the loops over layers (layer_cost.c). The bounds leave out padding, messages
-   between stages, and copies from and to the host.
+   Each comes from a few small programs of the same model, of two layers and as if of three, on
+   the ranks of one copy of the model: the differences are the cost of one layer, and the cost of
+   one more micro-batch that of its samples. All plans with the same split of the layers share
+   them, whatever the order of their mesh: they say what is sent inside of a copy of the model,
+   and how many seconds of kernels these messages can hide, whatever they take (bound_small.c).
+   Before a split is measured, its layers take their share of one rank's work in whole tiles
+   without launches. Messages between copies of the model are counted from the parameters: those
+   that overlap are hidden by kernels at most, not by other messages, since all take turns. A
+   plan that promises much has small programs of its own, with its copies and its ZeRO, for all
+   of its messages. Values saved for micro-batches in flight are counted from the table of the
+   schedule, which is simulated with seconds of turns from the bodies of the loops over layers
+   (layer_cost.c, bound_stages.c). The bounds leave out padding, and copies from and to the host.
 
    A compiled plan bounds the bytes of those that differ from it by the order of the mesh alone, and
    its saved values and temporaries those of plans that only shard or send in another way. */
@@ -107,9 +107,11 @@ Bound bound_of(const PlanBounds *bounds, const SpacePlan *plan);
 
 int64_t bound_parts(const PlanSpace *space, const SpacePlan *plan); /* micro-batches */
 /* Programs of two layers and of three, in a step of `parts` micro-batches on each copy of the
-   model; costs of their messages are those of all, or inside of a copy. */
-bool bound_measure_layers(PlanBounds *bounds, const SpacePlan *copy, int parts, bool inside,
-                          Cost *two, Cost *three);
+   model. */
+bool bound_measure_layers(PlanBounds *bounds, const SpacePlan *copy, int parts, Cost *two,
+                          Cost *three);
+/* The same of two copies, or one; messages are those inside of a copy. */
+void bound_measure_inside(PlanBounds *bounds, const SpacePlan copy[2], int n, Try out[2][2]);
 
 /* ---- bound_small.c ---- */
 
@@ -117,7 +119,10 @@ LayerCost bound_cost_between(const Cost *two, const Cost *three, double micro); 
 /* NULL: none is known. With the plan's micro-batch, or the nearest larger one. inside: those that
    all plans with its split share. */
 const SmallCost *bound_small(const PlanBounds *bounds, const SpacePlan *plan, bool inside);
-void bound_measure_small(PlanBounds *bounds, const SpacePlan *plan, bool inside, int micro);
+/* .. and those of plans that differ in whether shards of gradients are added up: they are asked for
+   as well, nearly always. */
+void bound_measure_split(PlanBounds *bounds, const SpacePlan *plan, int micro);
+void bound_measure_own(PlanBounds *bounds, const SpacePlan *plan);
 bool bound_splits_backward(const SpacePlan *plan);
 /* Seconds of messages of one layer in a turn for which its kernels wait, at least. */
 void bound_turn_sent(const PlanBounds *bounds, const SpacePlan *plan, const SmallCost *cost,

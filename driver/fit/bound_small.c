@@ -29,16 +29,22 @@ static void divide(double part[STEP_PARTS], double two, double two_more, double 
   part[ONCE] = once - 2 * part[OF_LAYER];
 }
 
-/* A plan of one copy of the model, its pipeline aside. Shards of gradients are those of many
-   copies. */
+/* Shards of gradients are those of many copies. */
+static void set_copies(const PlanBounds *bounds, SpacePlan *plan, bool shards) {
+  int32_t *at = plan->at;
+  int64_t copies = bounds->space->ranks / at[FIELD_TENSOR] / at[FIELD_CONTEXT];
+  bool more = bounds->space->machine.gpus || copies > MOST_COPIES; /* of more nodes */
+  if (more) copies = MOST_COPIES;
+  at[FIELD_DATA] = shards ? (int32_t)copies : 1, at[FIELD_ZERO] = at[FIELD_DATA] > 1 ? 2 : 0;
+}
+
+/* A plan of one copy of the model, its pipeline aside. */
 static SpacePlan split_of(const PlanBounds *bounds, const SpacePlan *plan) {
   const PlanSpace *space = bounds->space;
   SpacePlan copy = *plan;
   int32_t *at = copy.at;
-  bool shards = (at[FIELD_ZERO] > 1 && !at[FIELD_FULL]) || bound_parts(space, plan) == 1;
-  int64_t copies = space->ranks / at[FIELD_TENSOR] / at[FIELD_CONTEXT];
-  if (space->machine.gpus || copies > MOST_COPIES) copies = MOST_COPIES; /* of more nodes */
-  at[FIELD_DATA] = shards ? (int32_t)copies : 1, at[FIELD_ZERO] = at[FIELD_DATA] > 1 ? 2 : 0;
+  set_copies(bounds, &copy,
+             (at[FIELD_ZERO] > 1 && !at[FIELD_FULL]) || bound_parts(space, plan) == 1);
   at[FIELD_OVER] = at[FIELD_FULL] = 0, at[FIELD_OVERLAP] = space->machine.gpus;
   return copy;
 }
@@ -67,16 +73,21 @@ static SpacePlan key_of(const PlanBounds *bounds, const SpacePlan *plan, bool in
   return one;
 }
 
-const SmallCost *bound_small(const PlanBounds *bounds, const SpacePlan *plan, bool inside) {
+static const SmallCost *find_small(const PlanBounds *bounds, const SpacePlan *key, bool inside,
+                                   int least, int most) {
   const SmallCost *best = NULL;
-  SpacePlan own = key_of(bounds, plan, inside);
   for (uint32_t i = 0; i < bounds->small.n; i++) {
     const SmallCost *one = &bounds->small.at[i];
-    if (one->inside == inside && one->micro >= plan->at[FIELD_MICRO] &&
-        !memcmp(&one->plan, &own, sizeof own) && (!best || one->micro < best->micro))
+    if (one->inside == inside && one->micro >= least && one->micro <= most &&
+        !memcmp(&one->plan, key, sizeof *key) && (!best || one->micro < best->micro))
       best = one;
   }
   return best;
+}
+
+const SmallCost *bound_small(const PlanBounds *bounds, const SpacePlan *plan, bool inside) {
+  SpacePlan key = key_of(bounds, plan, inside);
+  return find_small(bounds, &key, inside, plan->at[FIELD_MICRO], INT32_MAX);
 }
 
 static bool same_kinds(const SentList *a, const SentList *b) {
@@ -141,19 +152,39 @@ LayerCost bound_cost_between(const Cost *small, const Cost *wide, double micro) 
 static double hidden(const CostTime *time) { return time->computes - time->alone; }
 static double least_hidden(const CostTime *time) { return time->least - time->least_alone; }
 
-void bound_measure_small(PlanBounds *bounds, const SpacePlan *plan, bool inside, int micro) {
-  SpacePlan copy = copy_of(bounds, plan, inside, micro);
-  SmallCost cost = {.plan = key_of(bounds, plan, inside), .micro = micro, .inside = inside};
-  int parts = cost.plan.at[FIELD_PIPELINE] ? 1 : 2;
-  Cost two, three;
-  cost.known = bound_measure_layers(bounds, &copy, parts, inside, &two, &three) &&
-               divide_sent(bounds, &copy, parts, &cost, &two, &three);
-  cost.cost = bound_cost_between(&two, &three, micro);
-  divide(cost.hidden, hidden(&two.forecast), hidden(&two.micro), hidden(&three.forecast),
-         hidden(&three.micro), parts);
-  divide(cost.least_hidden, least_hidden(&two.forecast), least_hidden(&two.micro),
-         least_hidden(&three.forecast), least_hidden(&three.micro), parts);
+static void keep_small(PlanBounds *bounds, SmallCost cost, const SpacePlan *copy, int parts,
+                       const Try made[2]) {
+  const Cost *two = &made[0].cost, *three = &made[1].cost;
+  cost.micro = copy->at[FIELD_MICRO];
+  cost.known = made[0].made && made[1].made && divide_sent(bounds, copy, parts, &cost, two, three);
+  cost.cost = bound_cost_between(two, three, cost.micro);
+  divide(cost.hidden, hidden(&two->forecast), hidden(&two->micro), hidden(&three->forecast),
+         hidden(&three->micro), parts);
+  divide(cost.least_hidden, least_hidden(&two->forecast), least_hidden(&two->micro),
+         least_hidden(&three->forecast), least_hidden(&three->micro), parts);
   vec_push(bounds->space->o->c->arena, bounds->small, cost);
+}
+
+void bound_measure_split(PlanBounds *bounds, const SpacePlan *plan, int micro) {
+  SpacePlan copy[2] = {copy_of(bounds, plan, true, micro)};
+  SmallCost cost[2] = {{.plan = key_of(bounds, plan, true), .inside = true}};
+  Try made[2][2];
+  copy[1] = copy[0], cost[1] = cost[0];
+  set_copies(bounds, &copy[1], copy[0].at[FIELD_DATA] == 1);
+  set_copies(bounds, &cost[1].plan, copy[0].at[FIELD_DATA] == 1);
+  bool both = !find_small(bounds, &cost[1].plan, true, micro, micro);
+  bound_measure_inside(bounds, copy, 1 + both, made);
+  for (int i = 0; i < 1 + both; i++) keep_small(bounds, cost[i], &copy[i], 2, made[i]);
+}
+
+void bound_measure_own(PlanBounds *bounds, const SpacePlan *plan) {
+  SpacePlan copy = copy_of(bounds, plan, false, plan->at[FIELD_MICRO]);
+  SmallCost cost = {.plan = key_of(bounds, plan, false)};
+  int parts = cost.plan.at[FIELD_PIPELINE] ? 1 : 2;
+  Try made[2] = {0};
+  made[0].made = made[1].made =
+      bound_measure_layers(bounds, &copy, parts, &made[0].cost, &made[1].cost);
+  keep_small(bounds, cost, &copy, parts, made);
 }
 
 bool bound_splits_backward(const SpacePlan *plan) {

@@ -4,6 +4,7 @@
    depends on is later (passes/stages/stream_weights.c). Must not: know plans. */
 #include "search.h"
 #include "ir/cost/kernel_time.h"
+#include "ir/bytes.h"
 #include "ir/loop.h"
 #include "ir/schedule/message.h"
 #include "ir/shape/placement.h"
@@ -176,6 +177,24 @@ void cost_of_ends(const Module *m, const Machine *machine, const Fn *body, doubl
 
 /* ---- */
 
+/* Stacks that the loop forward hands to the loop backward: bytes of one layer, those of a buffer
+   once. */
+static double saved_bytes(const LayerLoops *loops, const Fn *body) {
+  const Op *forward = loops->loop[0], *backward = loops->loop[1];
+  Arena *arena = arena_new();
+  bool *seen = ARENA_ARRAY(arena, bool, body->values.n + 1);
+  const ValueId *root = shared_bytes(arena, body).of;
+  double bytes = 0;
+  for (uint32_t i = loop_whole(backward); i < backward->nin; i++) {
+    ValueId v = root[backward->in[i]];
+    bool read = value_is_used(backward->callee, backward->callee->args.at[i + 1]);
+    if (!read || seen[v] || value_def(body, v) != forward) continue;
+    seen[v] = true, bytes += (double)value_span_bytes(&body->values.at[v]);
+  }
+  arena_free(arena);
+  return bytes / (double)attr_int(&forward->attrs, ATTR_trip, 1);
+}
+
 CostLayer cost_of_layer(const Module *m, const Machine *machine, const Fn *body) {
   CostLayer out = {0};
   LayerLoops loops = {.m = m, .machine = machine};
@@ -192,6 +211,7 @@ CostLayer cost_of_layer(const Module *m, const Machine *machine, const Fn *body)
   add_blocking(&loops, backward, later, false, &out.blocking[TURN_BACKWARD]);
   add_blocking(&loops, backward, later, true, &out.blocking[TURN_WEIGHTS]);
   add_kept(arena, &loops, backward, later, &out);
+  out.saved = saved_bytes(&loops, body);
   arena_free(arena);
   return out;
 }

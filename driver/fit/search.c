@@ -105,15 +105,21 @@ static CostTime time_of(const ChangeSearch *search, const Programs *programs, Co
   return time;
 }
 
+static bool loop_is_layers(const Op *o) {
+  return o->code == OP_loop && loop_rounds(o) == ROUNDS_layers;
+}
+
+static void add_rounds(Module *m, bool (*is)(const Op *o), int64_t rounds) {
+  for (uint32_t i = 0; i < m->fns.n; i++)
+    for (OpId k = 0; k < m->fns.at[i]->ops.n; k++) {
+      Op *o = &m->fns.at[i]->ops.at[k];
+      if (is(o)) attr_set_int(m, &o->attrs, ATTR_trip, attr_int(&o->attrs, ATTR_trip, 1) + rounds);
+    }
+}
+
 /* The loop over micro-batches runs once more. */
 static void judge_micro(const ChangeSearch *search, const Programs *programs, Cost *cost) {
-  Module *m = programs->at[0];
-  Fn *entry = module_fn(m, ir_main_entry(m)->name);
-  for (OpId i = 0; i < entry->ops.n; i++) {
-    Op *o = &entry->ops.at[i];
-    if (loop_is_micro(o))
-      attr_set_int(m, &o->attrs, ATTR_trip, attr_int(&o->attrs, ATTR_trip, 1) + 1);
-  }
+  add_rounds(programs->at[0], loop_is_micro, 1);
   Cost more = {0};
   const CostTime *before = &cost->forecast, time = time_of(search, programs, &more);
   cost->micro = (CostTime){time.seconds - before->seconds,
@@ -131,6 +137,7 @@ static void judge_micro(const ChangeSearch *search, const Programs *programs, Co
     cost->sent_micro.at[i].calls -= cost->sent.at[i].calls;
     cost->sent_micro.at[i].bytes -= cost->sent.at[i].bytes;
   }
+  add_rounds(programs->at[0], loop_is_micro, -1);
 }
 
 static void judge_seconds(const Programs *programs, Cost *cost) {
@@ -169,29 +176,61 @@ Try search_try(const ChangeSearch *search, Change change) {
   return one;
 }
 
+static void try_deeper(const ChangeSearch *search, Change change, Try out[2]) {
+  Programs programs;
+  Ctx *c;
+  out[0] = out[1] = (Try){.change = change};
+  out[0].made = out[1].made = change_programs(search->o, &change, &c, &programs);
+  if (!out[0].made) return;
+  out[0].cost = search_cost(search, &programs);
+  add_rounds(programs.at[0], loop_is_layers, 1);
+  out[1].cost = search_cost(search, &programs);
+  out[1].cost.need.saved += (int64_t)out[0].cost.layer.saved;
+  ctx_free(c);
+}
+
 typedef struct TryThread {
   const ChangeSearch *search;
   const Change *change;
-  Try one;
+  bool deeper;
+  Try one[2]; /* the second one if deeper */
 } TryThread;
+
+static void try_of(TryThread *thread, const ChangeSearch *search) {
+  if (thread->deeper) try_deeper(search, *thread->change, thread->one);
+  else thread->one[0] = search_try(search, *thread->change);
+}
 
 static void *try_alone(void *of) {
   TryThread *thread = of;
   Cli own = cli_again(thread->search->o);
   ChangeSearch search = *thread->search;
-  search.o = &own, thread->one = search_try(&search, *thread->change);
+  search.o = &own, try_of(thread, &search);
   ctx_free(own.c);
   return NULL;
 }
 
-void search_try_two(const ChangeSearch *search, const Change change[2], Try out[2]) {
-  TryThread first = {.search = search, .change = &change[0]};
+static void try_both(TryThread two[2]) {
   pthread_t thread;
-  bool beside = !pthread_create(&thread, NULL, try_alone, &first);
-  out[1] = search_try(search, change[1]);
+  bool beside = !pthread_create(&thread, NULL, try_alone, &two[0]);
+  try_of(&two[1], two[1].search);
   if (beside) pthread_join(thread, NULL);
-  else try_alone(&first);
-  out[0] = first.one;
+  else try_alone(&two[0]);
+}
+
+void search_try_two(const ChangeSearch *search, const Change change[2], Try out[2]) {
+  TryThread two[] = {{.search = search, .change = &change[0]},
+                     {.search = search, .change = &change[1]}};
+  try_both(two);
+  out[0] = two[0].one[0], out[1] = two[1].one[0];
+}
+
+void search_try_deeper(const ChangeSearch *search, const Change *change, int n, Try out[][2]) {
+  TryThread two[] = {{.search = search, .change = &change[0], .deeper = true},
+                     {.search = search, .change = &change[n - 1], .deeper = true}};
+  if (n > 1) try_both(two);
+  else try_of(&two[0], search);
+  for (int i = 0; i < n; i++) out[i][0] = two[i].one[0], out[i][1] = two[i].one[1];
 }
 
 /* ---- which is better ---- */

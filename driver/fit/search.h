@@ -69,6 +69,7 @@ typedef struct CostLayer { /* of one layer in a micro-batch */
   double forward; /* seconds of kernels */
   double later;   /* .. for gradients of weights */
   double kept;    /* bytes of saved values that gradients of weights read */
+  double saved;   /* bytes that go from the loop forward to the loop backward */
   double passed;  /* .. of those that these read and that gradients of activations compute */
   SentList forward_sent, later_sent; /* messages; those that gradients of weights alone read */
   SentList blocking[TURN_KINDS];     /* those for which kernels wait, by turn */
@@ -125,6 +126,10 @@ Cost search_cost(const ChangeSearch *search, const Programs *programs);
 Try search_try(const ChangeSearch *search, Change change);
 /* Two at once, one in a thread of its own; their costs have no `mesh`. */
 void search_try_two(const ChangeSearch *search, const Change change[2], Try out[2]);
+/* One or two at once: each program, and its cost if the loops over layers run once more; of the
+   second only what a micro-batch adds, and the values that these loops save, are those of such a
+   program. */
+void search_try_deeper(const ChangeSearch *search, const Change *change, int n, Try out[][2]);
 /* body: of the loop over micro-batches (layer_cost.c). */
 /* Seconds of its kernels that only the last stage of a pipeline runs, at least, or the first. */
 void cost_of_ends(const Module *m, const Machine *machine, const Fn *body, double *head,
