@@ -78,8 +78,10 @@ static void keep_first(FirstPlans *first, const Node *node) {
 
 static void visit_first(void *visitor, const SpacePlan *plan) {
   FirstPlans *first = visitor;
-  Bound bound;
-  Node node = node_of(first->best, plan, first->seen++, &bound);
+  Bound bound = bound_of_alike(&first->best->bounds, plan);
+  uint32_t number = first->seen++;
+  if (!fits_surely(first->best, bound.bytes)) return;
+  Node node = node_of(first->best, plan, number, &bound);
   if (fits_surely(first->best, bound.bytes)) keep_first(first, &node);
 }
 
@@ -169,8 +171,17 @@ typedef struct Remaining { /* plans that may be better than those that are known
 static void visit(void *visitor, const SpacePlan *plan) {
   Remaining *left = visitor;
   BestPlans *best = left->best;
-  Bound bound;
-  Node node = node_of(best, plan, best->plans++, &bound);
+  Bound bound = bound_of_alike(&best->bounds, plan);
+  uint32_t number = best->plans++;
+  if (best->fitting && !best->wanted.all && !best->wanted.memory && bound.seconds >= left->limit) {
+    best->floor = fmin(best->floor, bound.seconds);
+    return;
+  }
+  if (best->fitting && !best->wanted.all && bound.bytes > (double)best->search.device) {
+    best->large++;
+    return;
+  }
+  Node node = node_of(best, plan, number, &bound);
   best->least = fmin(best->least, bound.bytes);
   if (!best->wanted.all && bound.bytes > (double)best->search.device) {
     best->large++;

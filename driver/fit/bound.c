@@ -121,6 +121,7 @@ bool bounds_open(const PlanSpace *space, const ChangeSearch *search, PlanBounds 
   bool half = !strcmp(plan_precision(space->m), "bf16") || !strcmp(plan_precision(space->m), "f16");
   out->flying = ARENA_ARRAY(space->o->c->arena, KeptParts, KEPT_SLOTS);
   out->sent = ARENA_ARRAY(space->o->c->arena, SentSeconds, KEPT_SLOTS);
+  out->alike = ARENA_NEW(space->o->c->arena, AlikeBound);
   out->turns = ARENA_ARRAY(space->o->c->arena, TurnsDone, KEPT_SLOTS);
   bool bytes = plan_int8_gradients(space->m) || plan_int8_weights(space->m);
   out->wire = bytes ? 1 : half ? 2 : 4;
@@ -517,4 +518,19 @@ Bound bound_of(const PlanBounds *bounds, const SpacePlan *plan) {
   Bound bound = {.seconds = SLACK * seconds, .bytes = bytes_of(bounds, plan, &step.layer)};
   bound.guess = bound.seconds * usual_loss(bounds, plan) + (hides ? sent / 4 : 0);
   return bound;
+}
+
+/* Plans that are alike follow each other in a space. */
+Bound bound_of_alike(const PlanBounds *bounds, const SpacePlan *plan) {
+  static const SpaceField others[] = {FIELD_ORDER, FIELD_ZERO,    FIELD_OVER,
+                                      FIELD_FULL,  FIELD_OVERLAP, FIELD_OFFLOAD};
+  AlikeBound *alike = bounds->alike;
+  SpacePlan one = *plan;
+  for (size_t i = 0; i < COUNT_OF(others); i++) one.at[others[i]] = 0;
+  if (memcmp(&alike->plan, &one, sizeof one) != 0) {
+    StepSeconds step = step_seconds(bounds, plan);
+    double saved = saved_of(bounds, plan, &step.layer) * plan->at[FIELD_MICRO];
+    *alike = (AlikeBound){one, SLACK * (step.busy - step.update), SLACK * saved};
+  }
+  return (Bound){.seconds = alike->seconds, .bytes = alike->bytes};
 }

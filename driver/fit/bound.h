@@ -77,6 +77,11 @@ typedef struct KnownBytes { /* of a plan that was compiled */
   double working;      /* its temporaries without whole layers */
 } KnownBytes;
 
+typedef struct AlikeBound {
+  SpacePlan plan;
+  double seconds, bytes;
+} AlikeBound;
+
 typedef struct PlanBounds {
   const PlanSpace *space;
   ChangeSearch search; /* of small programs */
@@ -89,6 +94,7 @@ typedef struct PlanBounds {
   VEC(KnownBytes) known;
   KeptParts *flying; /* by hash of the key: those that were asked for last */
   TurnsDone *turns;  /* likewise */
+  AlikeBound *alike; /* of the plan that was asked for last */
   SentSeconds *sent; /* likewise */
   uint32_t compiled;
 } PlanBounds;
@@ -104,6 +110,9 @@ bool bounds_refine(PlanBounds *bounds, const SpacePlan *plan);
 /* Its plan was compiled. */
 void bounds_learn(PlanBounds *bounds, const SpacePlan *plan, const Cost *cost);
 Bound bound_of(const PlanBounds *bounds, const SpacePlan *plan);
+/* A bound of all plans that differ from this one by ZeRO, offload and the order of the mesh alone:
+   what these do not change. */
+Bound bound_of_alike(const PlanBounds *bounds, const SpacePlan *plan);
 
 int64_t bound_parts(const PlanSpace *space, const SpacePlan *plan); /* micro-batches */
 /* Programs of two layers and of three, in a step of `parts` micro-batches on each copy of the
