@@ -276,20 +276,25 @@ static void upload_kept(TierRewrite *tiers, ValueId v, bool *seen) {
   for (uint32_t i = 0; point && i < o->nin; i++) upload_kept(tiers, o->in[i], seen);
 }
 
+/* How a value is made, seen from a product: element by element of values that are known before it,
+   of these and its result, or of results of later ops as well. */
+typedef enum MadeFrom { FROM_BEFORE, FROM_PRODUCT, FROM_LATER } MadeFrom;
+
 /* A product whose result is combined element by element with values of the host waits for them:
    fuse then makes the kernels that the plan without `offload` has, with sums in the same order. */
 static void upload_for(TierRewrite *tiers, OpId product) {
   const Fn *f = tiers->from;
-  bool *own = ARENA_ARRAY(tiers->m->arena, bool, f->values.n + 1),
-       *seen = ARENA_ARRAY(tiers->m->arena, bool, f->values.n + 1);
-  own[f->ops.at[product].out] = true;
+  MadeFrom *made = ARENA_ARRAY(tiers->m->arena, MadeFrom, f->values.n + 1);
+  bool *seen = ARENA_ARRAY(tiers->m->arena, bool, f->values.n + 1);
+  made[f->ops.at[product].out] = FROM_PRODUCT;
   for (OpId i = product + 1; i < f->ops.n; i++) {
     const Op *o = &f->ops.at[i];
-    bool follows = false;
-    for (uint32_t k = 0; op_flags(o->code) & POINT && k < o->nin; k++) follows |= own[o->in[k]];
-    for (uint32_t k = 0; follows && k < o->nin; k++)
-      if (!own[o->in[k]]) upload_kept(tiers, o->in[k], seen);
-    if (follows) own[o->out] = true;
+    MadeFrom last = op_flags(o->code) & POINT || !o->nin ? FROM_BEFORE : FROM_LATER;
+    for (uint32_t k = 0; k < o->nin; k++)
+      if (made[o->in[k]] > last) last = made[o->in[k]];
+    for (uint32_t k = 0; last == FROM_PRODUCT && k < o->nin; k++)
+      if (made[o->in[k]] == FROM_BEFORE) upload_kept(tiers, o->in[k], seen);
+    for (uint32_t k = 0; k < o->nout; k++) made[o->out + k] = last;
   }
 }
 
