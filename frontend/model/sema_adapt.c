@@ -65,15 +65,21 @@ static bool has_rank(Eval *e, const Param *param, const Val *x) {
   return clash;
 }
 
+static void leave_out(Report *r, const Param *param) {
+  diag_also(r, param->span, "the parameter");
+  diag_help(r, "`of` with the paths of other weights, without this one");
+}
+
 /* A weight has one meaning of In: that of its first product. */
 static bool adapts_otherwise(Eval *e, const Param *param, const Dims *in) {
   Dims same = *in;
   dims_add(&same, e->adapters->rank);
   if (dims_same(&same, &param->low[0]->dims)) return false;
   if (e->mode == MODE_CHECK)
-    eval_error(e, "E0602", e->adapters->span,
-               "`lora` adapts one product, and `%s` is contracted over [%s] and over others",
-               param->path, dims_names(e->ctx, in));
+    leave_out(eval_error(e, "E0602", e->adapters->span,
+                         "`lora` adapts one product, and `%s` is contracted over [%s] and others",
+                         param->path, dims_names(e->ctx, in)),
+              param);
   return true;
 }
 
@@ -83,9 +89,10 @@ static bool is_matched(Eval *e, const Param *param, const Val *x, const Dims *in
   for (int i = 0; i < out.n; i++)
     if (dims_has(&x->dims, out.at[i])) {
       if (e->mode == MODE_CHECK)
-        eval_error(e, "E0602", e->adapters->span,
-                   "`lora` adapts linear layers, and `%s` has a matrix for each `%s`", param->path,
-                   out.at[i]);
+        leave_out(eval_error(e, "E0602", e->adapters->span,
+                             "`lora` adapts linear layers, and `%s` has a matrix for each `%s`",
+                             param->path, out.at[i]),
+                  param);
       return true;
     }
   return false;
