@@ -11,6 +11,7 @@
 #include "cache.h"
 #include "device_code.h"
 #include "ir/support/output.h"
+#include "ir/support/refused.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -36,7 +37,7 @@ struct Linking {
 typedef VEC(const char *) LinkWords;
 
 static bool fails(Linking *linking, const char *code, const char *what, const char *which) {
-  diag_at(linking->m->ctx->diag, code, (Span){0}, "%s `%s`: %s", what, which, strerror(errno));
+  diag_refused(linking->m->ctx->diag, code, what, which);
   return false;
 }
 
@@ -158,8 +159,7 @@ char *work_folder(Ctx *c) {
   if (made) look_after(c->arena, path);
   sigprocmask(SIG_SETMASK, &before, NULL);
   if (made) return path;
-  diag_at(c->diag, "E1310", (Span){0}, "cannot make a temporary folder `%s`: %s", path,
-          strerror(errno));
+  diag_refused(c->diag, "E1310", "cannot make a temporary folder", path);
   return NULL;
 }
 

@@ -14,13 +14,14 @@
 #include "ir/support/output.h"
 #include "ir/plan/module_settings.h"
 #include "ir/word_patterns.h"
+#include "ir/support/refused.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 static Exit cannot_read(Ctx *c, const char *path) {
-  diag_at(c->diag, "E0001", (Span){0}, "cannot read `%s`: %s", path, strerror(errno));
+  diag_refused(c->diag, "E0001", "cannot read", path);
   return EXIT_ENVIRONMENT;
 }
 
@@ -241,7 +242,7 @@ Exit load_module(Cli *o, Module **m) {
 /* ---- out ---- */
 
 static Exit cannot_write(Ctx *c, const char *path) {
-  diag_at(c->diag, "E0002", (Span){0}, "cannot write `%s`: %s", path, strerror(errno));
+  diag_refused(c->diag, "E0002", "cannot write", path);
   return EXIT_ENVIRONMENT;
 }
 

@@ -7,6 +7,7 @@
 #include "ir/support/num.h"
 #include "ir/plan/module_settings.h"
 #include "runtime/start_ranks.h"
+#include "ir/support/refused.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -85,7 +86,7 @@ Exit cmd_run(Cli *o) {
   }
   char *folder = arena_printf(o->c->arena, "%s/shardc-run.XXXXXX", base && *base ? base : "/tmp");
   if (!mkdtemp(folder)) {
-    diag_at(o->c->diag, "E0002", (Span){0}, "cannot write `%s`: %s", folder, strerror(errno));
+    diag_refused(o->c->diag, "E0002", "cannot make", folder);
     return cli_report(o, EXIT_ENVIRONMENT);
   }
   const char *exe = arena_printf(o->c->arena, "%s/model", folder);

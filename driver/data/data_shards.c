@@ -2,7 +2,7 @@
    name only when it is complete. A name under which it would be read as something else is refused.
    Must not: know where tokens come from. */
 #include "data_shards.h"
-#include <errno.h>
+#include "ir/support/refused.h"
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -20,8 +20,7 @@ static const struct {
 enum { FORMATS = sizeof formats / sizeof *formats };
 
 static bool failed(Shards *shards) {
-  diag_at(shards->o->c->diag, "E0002", (Span){0}, "cannot write `%s`: %s", shards->name,
-          strerror(errno));
+  diag_refused(shards->o->c->diag, "E0002", "cannot write", shards->name);
   return false;
 }
 

@@ -6,7 +6,7 @@
 #include "rows.h"
 #include "chat.h"
 #include "ir/support/output.h"
-#include <errno.h>
+#include "ir/support/refused.h"
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -143,8 +143,7 @@ static bool write_column(const TokenRows *rows, Column column, const char *name,
   bool ok = file && fwrite(head, 1, 128, file) == 128 && write_rows(rows, column, file, width);
   if (file && fclose(file)) ok = false;
   ok = output_close(&out, ok) && ok;
-  if (!ok)
-    diag_at(rows->o->c->diag, "E0002", (Span){0}, "cannot write `%s`: %s", name, strerror(errno));
+  if (!ok) diag_refused(rows->o->c->diag, "E0002", "cannot write", name);
   return ok;
 }
 

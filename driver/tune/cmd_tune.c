@@ -197,7 +197,7 @@ typedef struct Limits { /* numbers of the command line */
   int64_t candidates, rounds, rivals;
 } Limits;
 
-static void measure_all(Cli *o, Module *m, TuneDb *db, const Limits *limits, const char *output) {
+static Exit measure_all(Cli *o, Module *m, TuneDb *db, const Limits *limits, const char *output) {
   Tunables list = tune_kernels(m, o->value[OPT_ONLY]);
   uint32_t done = 0;
   for (uint32_t i = 0; i < list.n; i++) {
@@ -215,11 +215,12 @@ static void measure_all(Cli *o, Module *m, TuneDb *db, const Limits *limits, con
     tune_db_add(o->c, db, &record);
     say(&tune_search, i + 1, list.n, &record), done++;
     say_rivals(&tune_search, &record, limits->rivals);
-    if (strcmp(output, "-") && put_records(o, db, output) != EXIT_FINE) return;
+    if (strcmp(output, "-") && put_records(o, db, output) != EXIT_FINE) return EXIT_ENVIRONMENT;
   }
   if (!o->value[OPT_QUIET])
     output_say(stderr, "%u of %u kernels measured, %u records in %s\n", done, list.n, db->n,
                strcmp(output, "-") ? output : "all");
+  return EXIT_FINE;
 }
 
 static const char *records_of(Cli *o) { /* gpt2.tune for dir/gpt2.shard */
@@ -249,7 +250,7 @@ Exit cmd_tune(Cli *o) {
                   m->after);
   if (e == EXIT_FINE && !target_runs_here(target_of(m)))
     e = cli_usage("this machine cannot run kernels for %s", m->target.name);
-  if (e == EXIT_FINE) measure_all(o, m, &db, &limits, output);
+  if (e == EXIT_FINE) e = measure_all(o, m, &db, &limits, output);
   if (e == EXIT_FINE) e = put_records(o, &db, output);
   return cli_report(o, e);
 }

@@ -12,7 +12,7 @@
 #include "runtime/start_ranks.h"
 #include "ir/plan/module_settings.h"
 #include "ir/plan/optimizers.h"
-#include <errno.h>
+#include "ir/support/refused.h"
 #include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
@@ -39,7 +39,7 @@ static const char *file_in(const Verify *verify, const char *side, const char *e
 }
 
 static Exit environment(Cli *o, const char *what) {
-  diag_at(o->c->diag, "E0002", (Span){0}, "cannot make `%s`: %s", what, strerror(errno));
+  diag_refused(o->c->diag, "E0002", "cannot make", what);
   return EXIT_ENVIRONMENT;
 }
 

@@ -8,6 +8,7 @@
 #include "sema.h"
 #include "ir/support/num.h"
 #include "ir/support/input.h"
+#include "ir/support/refused.h"
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
@@ -336,8 +337,7 @@ World *world_load(Ctx *c, const char *path) {
   w->walked = names_new(c->arena);
   errno = 0;
   if (!load_path(w, path)) {
-    diag_at(c->diag, "E0001", (Span){0}, "cannot read `%s`: %s", path,
-            strerror(errno ? errno : ENOENT));
+    diag_refused(c->diag, "E0001", "cannot read", path);
     return NULL;
   }
   note_taken_over(w);

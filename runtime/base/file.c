@@ -17,8 +17,7 @@ static bool cannot(Fault *f, int code, const char *verb, const char *path) {
   int why = errno;
   rt_fault(f, code, "cannot %s: %s", verb, strerror(why));
   if (why == ENOSPC || why == EDQUOT)
-    rt_help(f, "free some space on that disk, then continue with "
-               "--resume");
+    rt_help(f, "free some space on that disk; `train --resume` continues a run");
   return rt_at(f, path, "", -1);
 }
 

@@ -65,6 +65,14 @@ done
 expect 0 out "^4 plans: cpu (fits), zero2 (fits), zero3_offload (fits)" check "$examples/plans.shard"
 expect 0 err "write .dot\[S\](x, p)" check "$examples/ops.shard"
 expect 4 err "E0002.*cannot write" compile --emit=ast -o /proc/half "$examples/gpt2.shard"
+expect 4 err "help: its folder does not exist" plan "$examples/mlp.shard" --svg absent/x.svg
+expect 4 err "help: it is a folder: name a file in it" dump "$examples/mlp.shard" -o "$work"
+expect 4 err "help: a part of that path is a file" compile "$examples/mlp.shard" -o out/x
+TMPDIR=$work/absent expect 4 err "help: its folder does not exist" run "$examples/mlp.shard"
+if [ -e /dev/full ]; then
+  expect 4 err "help: free some space" dump "$examples/mlp.shard" -o /dev/full
+  expect 4 err "help: free some space" launch slurm "$examples/mlp.shard" -o /dev/full
+fi
 expect 0 out "^fuse" dump --list
 # Options that a call would ignore are refused, and numbers are whole words.
 tiny=$examples/tiny.shard
