@@ -44,10 +44,18 @@ static Exit find_standin(Cli *o) {
   return EXIT_FINE;
 }
 
-static void put(const char *name, int v) {
-  char text[16];
-  snprintf(text, sizeof text, "%d", v);
-  setenv(name, text, 1);
+/* A variable that the user has not set. */
+static void put(const char *name, int64_t v) {
+  const char *given = getenv(name);
+  char text[24];
+  snprintf(text, sizeof text, "%lld", (long long)v);
+  if (!given || !*given) setenv(name, text, 1);
+}
+
+/* As many GPUs as ranks, each with the shared memory that all GPUs of the target have. */
+static void suit_standin(const Module *m, int ranks) {
+  put("SHARDC_EMULATE_DEVICES", ranks < MOST_GPUS ? ranks : MOST_GPUS);
+  if (m && module_on_gpu(m)) put("SHARDC_EMULATE_SHARED", m->target.shared);
 }
 
 /* The target of a given executable is unknown; its ranks take cores in the order of NUMA nodes, as
@@ -57,8 +65,7 @@ static Exit run_it(Cli *o, const char *exe, const Module *m) {
   int n;
   Exit e = count_ranks(o, m, &n);
   if (e != EXIT_FINE) return e;
-  if (o->value[OPT_EMULATE] && !getenv("SHARDC_EMULATE_DEVICES"))
-    put("SHARDC_EMULATE_DEVICES", n < MOST_GPUS ? n : MOST_GPUS);
+  if (o->value[OPT_EMULATE]) suit_standin(m, n);
   vec_push(o->c->arena, words, strchr(exe, '/') ? exe : arena_printf(o->c->arena, "./%s", exe));
   for (uint32_t i = 1; i < o->operands.n; i++) vec_push(o->c->arena, words, o->operands.at[i]);
   vec_push(o->c->arena, words, NULL);

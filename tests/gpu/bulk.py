@@ -81,6 +81,11 @@ try:
     said = run('./bulk', 'train', '--out', 'none', fails='R1004]: the CUDA driver', SHARDC_LIBCUDA=f'{folder}/old.so')
     if 'has no cuTensorMapEncodeTiled' not in said or 'CUDA 12.0 or newer' not in said: sys.exit(said)
     run('./threads', 'train', '--out', 'old_out', SHARDC_LIBCUDA=f'{folder}/old.so')
+    # the stand-in has the shared memory that all GPUs of sm_90a have
+    run(shardc, 'run', f'{here}/../../examples/tiny.shard', '--target', 'sm_90a', '--emulate', '--equal', 'off', '-q',
+        '--set', 'plan.precision=bf16', '-D', 'Layers=1', '-D', 'Heads=2', '-D', 'Vocab=256', '--set', 'train.batch=2',
+        '--', 'train', '--data', f'{here}/bulk.py', '--steps', '0', '--out', 'fits', SHARDC_EMULATE_SHARED='',
+        SHARDC_LIBCUDA='')
     print(f'losses {", ".join(losses("bulk_out"))}: the same bits')
 finally:
     shutil.rmtree(folder)
