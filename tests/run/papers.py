@@ -192,9 +192,11 @@ add_today('Megatron-Core', 'Llama 3 8B on 8', None, 'today', 'megatron_8b', 8, '
 add_today('Megatron-Core', 'Llama 3 70B on 64', None, 'today', 'megatron_70b', 64, 'Llama3_70B')
 
 
-def largest(layers_of, fits):
-    """The largest number of layers that fits, within 4 %."""
-    low, high = 1, 2
+def largest(layers_of, fits, near):
+    """The largest number of layers that fits, within 4 %, looked for from half of `near` on."""
+    low = max(1, near // 2)
+    while low > 1 and not fits(low): low //= 2
+    high = 2 * low
     while fits(high): low, high = high, 2 * high
     while high - low > max(1, low // 24):
         middle = (low + high) // 2
@@ -209,7 +211,8 @@ def table2(tensor, stage, paper):
     if tensor > 1: sets |= dict(plan_mesh_tensor=tensor)
     name = 'zero' if tensor > 1 else 'data'
     fits = lambda layers: plan('zero', name, (layers, width, width // 128), **sets)['fits']
-    ours = largest(lambda layers: (layers * (12 * width + 13) * width + 51281 * width) / 1e9, fits)
+    near = int(paper * 1e9 / (12 * width * width))
+    ours = largest(lambda layers: (layers * (12 * width + 13) * width + 51281 * width) / 1e9, fits, near)
     return Row('ZeRO table 2', f'{64 * tensor} GPUs, stage {stage}', paper, [], lambda j: ours)
 
 
