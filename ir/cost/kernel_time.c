@@ -34,18 +34,25 @@ static const double NARROW = 12;
 
 static double whole(double x) { return (double)(int64_t)(x + 0.999999); }
 
+/* The time of `tiles` tiles, in that of their operations on a device that is never idle. */
+static double waves_of(const Arch *reach, double tiles, double terms) {
+  double waves = whole(tiles / reach->processors);
+  return waves * reach->processors / tiles * (terms + reach->ramp) / terms;
+}
+
 /* Operations that the device could have done meanwhile, for each that the product needs, in tiles
-   of that width. */
+   of that width. If sums are cut, into as many parts as give each multiprocessor a tile, or one
+   less, whichever takes less time. */
 static double stretch_of(const Arch *reach, const double *size, int width) {
   double rows = whole(size[SHAPE_ROWS] / reach->rows), columns = whole(size[SHAPE_COLUMNS] / width);
   double tiles = rows * columns * size[SHAPE_BATCH], terms = size[SHAPE_TERMS];
-  if (tiles < reach->processors && terms > PART_TERMS) {
-    double parts = whole(reach->processors / tiles), most = whole(terms / PART_TERMS);
-    parts = parts < most ? parts : most, tiles *= parts, terms /= parts;
-  }
-  double waves = whole(tiles / reach->processors);
   double edges = rows * reach->rows * columns * width / (size[SHAPE_ROWS] * size[SHAPE_COLUMNS]);
-  return edges * waves * reach->processors / tiles * (terms + reach->ramp) / terms;
+  if (tiles >= reach->processors || terms <= PART_TERMS)
+    return edges * waves_of(reach, tiles, terms);
+  double parts = fmin(whole(reach->processors / tiles), whole(terms / PART_TERMS)),
+         fewer = fmax(parts - 1, 1);
+  return edges * fmin(waves_of(reach, tiles * parts, terms / parts),
+                      waves_of(reach, tiles * fewer, terms / fewer));
 }
 
 /* .. in the tiles that take the least time. Each takes as long as NARROW columns more. */

@@ -1,0 +1,46 @@
+/* Products in a forecast: whole waves of tiles, and sums that are cut where tiles are few. */
+#include "common.h"
+#include "ir/cost/kernel_time.h"
+#include <math.h>
+
+/* How much longer than its operations a product of `rows` x `columns` tiles takes. */
+static double stretch(int rows, int columns, int terms) {
+  Ctx *c = ctx_new();
+  Arch arch = *arch_find("sm_90");
+  char text[400];
+  snprintf(text, sizeof text,
+           "shardc-ir 1\nmodel T\n"
+           "kernel @k(%%0 : bf16[K:%d, M:%d], %%1 : bf16[K:%d, N:%d]) {family = \"contract\"} {\n"
+           "%%2 = dot[K] %%0, %%1 : bf16[M:%d, N:%d]\nreturn %%2\n}\n",
+           terms, 128 * rows, terms, 128 * columns, 128 * rows, 128 * columns);
+  const Module *m = module_of(c, text);
+  if (!m) fail_msg("%s\n%s", text, reported(c));
+  arch.ramp = 0;
+  double all = 2. * 128 * rows * 128 * columns * terms,
+         result = kernel_work(m, &arch, m->fns.at[0]).flop / all;
+  ctx_free(c);
+  return result;
+}
+
+static void near(double x, double y) {
+  if (fabs(x / y - 1) > 1e-6) fail_msg("%f instead of %f", x, y);
+}
+
+static void waves(void **state) {
+  (void)state;
+  near(stretch(12, 11, 512), 1);
+  near(stretch(12, 12, 512), 264. / 144); /* two waves */
+  near(stretch(6, 6, 512), 132. / 36);    /* too few terms to cut them */
+}
+
+static void parts(void **state) {
+  (void)state;
+  near(stretch(3, 11, 16384), 1);         /* in four */
+  near(stretch(6, 6, 16384), 132. / 108); /* in three: four would be a second wave */
+  near(stretch(3, 11, 1024), 132. / 66);  /* in two, of 512 terms */
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(waves), cmocka_unit_test(parts)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
