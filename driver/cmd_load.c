@@ -218,6 +218,16 @@ static bool names_choices(const Cli *o) {
   return o->dims.n || o->sets.n || o->value[OPT_MODEL] || o->value[OPT_TRAIN] || o->value[OPT_PLAN];
 }
 
+static Exit choose_class(const Cli *o, Module *m) {
+  const char *name = o->value[OPT_CLASS], *own = module_class(m).name;
+  if (!name) return EXIT_FINE;
+  if (*own && strcmp(own, name) != 0)
+    return cli_usage("`--class %s`: `%s` is IR of the class %s", name, o->operands.at[0], own);
+  if (module_choose_class(m, name)) return EXIT_FINE;
+  return cli_usage("`--class` is first, middle, middle_1, middle_2_5, last or the like, not `%s`",
+                   name);
+}
+
 Exit load_module(Cli *o, Module **m) {
   const char *path = o->operands.at[0];
   FileKind kind = file_kind(o->c, path);
@@ -229,9 +239,7 @@ Exit load_module(Cli *o, Module **m) {
     return cli_usage("`%s` is IR: its model, plan, sizes and settings are fixed already", path);
   *m = kind == FILE_IR ? load_ir(o, path) : load_shard(o, path);
   if (*m && kind == FILE_SHARD) fit_choose(o, *m);
-  if (*m && o->value[OPT_CLASS] && !module_choose_class(*m, o->value[OPT_CLASS]))
-    return cli_usage("`--class` is first, middle, middle_1, middle_2_5, last or the like, not `%s`",
-                     o->value[OPT_CLASS]);
+  if (*m && (e = choose_class(o, *m)) != EXIT_FINE) return e;
   if (o->here)
     diag_drop(o->c->diag, "N0701"); /* the ranks run on this machine, whatever the plan's
                                                   machine is */

@@ -26,7 +26,9 @@ static Exit write_report(Cli *o, const char *output, bool flights, int seconds) 
   Exit e = EXIT_ENVIRONMENT;
   if (good) e = write_text(o->c, output, text, n);
   else if (flights && f.code / 100 == 2) e = EXIT_FINE; /* the job was lost before its first step */
-  else diag_at(o->c->diag, "E0001", (Span){0}, "`%s`: %s", f.where, f.what);
+  else
+    diag_help(diag_at(o->c->diag, "E0001", (Span){0}, "`%s`: %s", f.where, f.what),
+              "a run is the folder that `train --out FOLDER` wrote");
   free(text);
   return e;
 }

@@ -83,6 +83,9 @@ for words in "dump --list --after fuse" "dump $tiny --diff lower fuse --after gr
     "run /bin/true --plan a" "run /bin/true -D Seq=3" "run /bin/true -j 2" "fmt --check -w $tiny"; do
   expect 2 err "would be ignored: " $words
 done
+"$shardc" dump "$examples/moe.shard" --plan stages -D Pairs=2 --class first --after memory -o first.ir
+expect 2 err "is IR of the class first" opt first.ir --class last
+expect 4 err "help: a run is the folder that" report "$work"
 expect 2 err "takes no file" dump --list "$tiny"
 expect 2 err "is text, not dot" dump "$tiny" --diff lower fuse --format dot
 expect 2 err "is not before .grad." dump "$tiny" --diff fuse grad
