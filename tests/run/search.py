@@ -119,7 +119,7 @@ def refusals():
     _, said = run(SHARDC, 'plan', 'm.shard', '--search', cwd=WORK, expect=2)
     check('wants a machine' in said, said)
     _, said = run(SHARDC, 'plan', 'm.shard', '--search', '--on', 'h9 nodes = 2', cwd=WORK, expect=1)
-    check('no machine named `h9`' in said and '--on:1:1' in said and 'similar name exists: `h8`' in said, said)
+    check('no machine named `h9`' in said and '--on:1:1' in said and 'that it uses: `h8`' in said, said)
     _, said = run(SHARDC, 'plan', 'm.shard', '--search', '--on', 'dgx', cwd=WORK, expect=1)
     check('machines of the file and of those that it uses: `h8`' in said and '`machine dgx { node' in said, said)
     _, said = run(SHARDC, 'plan', 'm.shard', '--search', '--on', 'h8; zero 3', cwd=WORK, expect=2)
