@@ -1,12 +1,12 @@
 /* The strategy of an op: axis by axis, in the order of the rules, the one that sends the least. A
    strategy cuts one index of the op (ir/shape/shard.c), or none, or lets a partial sum through.
 
-   The cost is the bytes sent now to bring the operands into place, plus the bytes that the result
-   needs later to get its assigned placement. Among equals the least bytes now win, then a cut
-   result, then the order of the table. Two rules take precedence over costs: a parameter stays on
-   the axes that cut it, and a gradient is cut where its parameter is, and is not where `zero`
-   shares out the parameter. Where the parameter is whole its gradient may stay a partial sum at no
-   cost. */
+   The cost is the elements that a rank sends now to bring the operands into place, plus those that
+   the result needs later to get its assigned placement. Among equals the fewest elements now win,
+   then a cut result, then the order of the table. Two rules take precedence over costs: a
+   parameter stays on the axes that cut it, and a gradient is cut where its parameter is, and is
+   not where `zero` shares out the parameter. Where the parameter is whole its gradient may stay a
+   partial sum at no cost. */
 #include "ir/plan/module_settings.h"
 #include "ir/word_patterns.h"
 #include "collect.h"
@@ -106,6 +106,24 @@ static double now_cost(const Chooser *chooser, const CollectChoice *choice) {
   return sum;
 }
 
+/* The same of a result: undecided axes as they are assigned. Both costs count what a rank holds, so
+   neither may leave out an axis that divides the other. */
+static Placement others_of_result(const Chooser *chooser, uint32_t result) {
+  const CollectSite *site = chooser->s;
+  ValueId v = chooser->o->out + result;
+  Placement placement = chooser->w->out[result];
+  bool decided = true;
+  for (int i = 0; i < site->c->n; i++) {
+    int axis = site->c->axis[i];
+    Str assigned = site->u.assigned[v].on[axis];
+    if (axis == chooser->axis) decided = false;
+    if (decided || axis == chooser->axis || !is_split(assigned)) continue;
+    placement.on[axis] = assigned;
+    if (!placement_fits(site->m, value_type(site->f, v), &placement)) placement.on[axis] = NULL;
+  }
+  return placement;
+}
+
 /* A sum over the axis is sent as shards of the gradient; a gradient made in blocks would be
    gathered whole. */
 static bool zero_shards(const Chooser *chooser) {
@@ -123,8 +141,9 @@ static double later_cost(const Chooser *chooser, const CollectChoice *choice) {
     bool moves = assigned ? state != assigned : is_split(state) && zero_shards(chooser);
     if (gradient && moves) sum += MISPLACED_COST;
     if (gradient && !assigned && is_partial(state)) continue;
+    Placement placement = others_of_result(chooser, i);
     sum += convert_cost(chooser->s, state, assigned, chooser->axis,
-                        bytes_without_axis(chooser->s, t, &chooser->w->out[i], chooser->axis));
+                        bytes_without_axis(chooser->s, t, &placement, chooser->axis));
   }
   return sum;
 }

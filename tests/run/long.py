@@ -135,6 +135,22 @@ def ring_bytes(folder):
         check(sent(out)['cp', 'rotate'] == want, f'{way} {mask}: {want}\n{out}')
 
 
+GROUPED = '''use "llama"
+variant V of Llama3 {{ Vocab = 256; Embed = 64; Kv = 2; Group = 4; Head = 16; Mlp = 128; Layers = 2 }}
+train t for V {{ size Seq = 64; batch 16; steps 2; data "t.bin" format = u16; optim adamw lr = 1e-3 }}
+plan p for V {{ mesh tensor = 2, context = 4, data = {data}; place Batch -> data; place Vocab, Kv, Mlp -> tensor
+  place Seq -> context balanced; zero 3 over data; micro 1; precision bf16 }}
+'''
+
+
+def queries_stay(folder):
+    """Gradients of attention gather keys and values, never queries, into how many parts other axes split them."""
+    for data in 1, 2, 8, 16:
+        open(f'{folder}/m.shard', 'w').write(GROUPED.format(data=data))
+        ir, _ = run(SHARDC, 'dump', 'm.shard', '--plan', 'p', '--after', 'collect', cwd=folder)
+        check('attention_grad[Seq -> Key' in ir and not re.search(r'all_gather\[Seq\].* Group:', ir), f'data = {data}')
+
+
 def documents(folder):
     """Data of a mask is read at the positions of each block of keys."""
     rows = {'way': 'balanced ring', 'rest': '', 'zero': 3}, {'way': 'ring', 'rest': 'tensor', 'zero': 0}
@@ -231,6 +247,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         exact_bytes(folder)
         ring_bytes(folder)
+        queries_stay(folder)
         documents(folder)
         losses(folder)
         ways(folder)
