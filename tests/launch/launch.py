@@ -30,7 +30,7 @@ def case_refused():
     refused('the optimizer is compiled in', 'slurm', 'm.shard', '--plan', 'four', '--', '--optim', 'sgd')
     refused('no plan named `fuor`', 'slurm', 'm.shard', '--plan', 'fuor', expect=1)
     for text in '0', '-1', 'x', '', '1025', '99999999999999999999':
-        refused('wants a number', 'slurm', 'm.shard', f'--nproc-per-node={text}')
+        refused('wants a whole number', 'slurm', 'm.shard', f'--nproc-per-node={text}')
 
 
 def case_scripts():
