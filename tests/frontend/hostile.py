@@ -220,7 +220,7 @@ def assembly():
              for kind in ('asm', 'ptx')]
     must(small[0] == small[1] and '.target sm_90' in small[0], 'asm for a GPU is ptx')
     for args, says in ((('--target', 'native'), '--target sm_80'), (('--target', 'sm_80,sm_90'), '`--keep DIR` keeps'),
-                       (('--target', 'sm_80', '--keep', 'k'), '`--emit=ptx` makes none')):
+                       (('--target', 'sm_80', '--keep', 'k'), '`--emit=ptx` makes no executable')):
         r = run('compile', 'm.shard', '--emit=ptx', *args)
         must(r.returncode == 2 and says in r.stderr and not os.path.exists('k'), f'ptx {args}: {says}', r)
 
