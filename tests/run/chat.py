@@ -166,7 +166,7 @@ def refusals():
             (chat, (), 1, '`--length N`'), (chat, ('--chat', 'chatml'), 2, '`--length N` says how long'),
             (chat, ('--chat', 'llama3', '--length', '9'), 1, 'wants the token `<|begin_of_text|>`'),
             (chat, ('--chat', 'nobody', '--length', '9'), 4, 'one of: llama3 chatml qwen gemma'),
-            (chat, (*good, '--to', 'u16'), 2, 'leave out `--to`'), (chat, ('--length', 'x'), 2, 'a number of tokens'),
+            (chat, (*good, '--to', 'u16'), 2, 'leave out `--to`'), (chat, ('--length', 'x'), 2, 'a whole number'),
             ({'messages': [{'role': 'tool', 'content': 'a'}]}, good, 1, 'line 2: the chat template has no role `tool`'),
             ({'messages': [{'role': 'begin', 'content': 'a'}]}, good, 1, 'no role `begin`'),
             ({'messages': [{'role': 'user', 'content': [1]}]}, good, 1, 'line 2: expected a text as content'),
