@@ -168,22 +168,30 @@ typedef struct Remaining { /* plans that may be better than those that are known
   Heap heap;
 } Remaining;
 
+static bool is_large(const BestPlans *best, double bytes) {
+  return !best->wanted.all && bytes > (double)best->search.device;
+}
+
+/* By the bound that plans like it share. While no plan fits, the least bytes of all plans are
+   wanted for E0801, so each plan has a bound of its own. */
+static bool is_ruled_out(Remaining *left, const SpacePlan *plan) {
+  BestPlans *best = left->best;
+  if (!best->fitting || best->wanted.all) return false;
+  Bound bound = bound_of_alike(&best->bounds, plan);
+  if (!best->wanted.memory && bound.seconds >= left->limit)
+    return best->floor = fmin(best->floor, bound.seconds), true;
+  return is_large(best, bound.bytes) && ++best->large;
+}
+
 static void visit(void *visitor, const SpacePlan *plan) {
   Remaining *left = visitor;
   BestPlans *best = left->best;
-  Bound bound = bound_of_alike(&best->bounds, plan);
   uint32_t number = best->plans++;
-  if (best->fitting && !best->wanted.all && !best->wanted.memory && bound.seconds >= left->limit) {
-    best->floor = fmin(best->floor, bound.seconds);
-    return;
-  }
-  if (best->fitting && !best->wanted.all && bound.bytes > (double)best->search.device) {
-    best->large++;
-    return;
-  }
+  Bound bound;
+  if (is_ruled_out(left, plan)) return;
   Node node = node_of(best, plan, number, &bound);
   best->least = fmin(best->least, bound.bytes);
-  if (!best->wanted.all && bound.bytes > (double)best->search.device) {
+  if (is_large(best, bound.bytes)) {
     best->large++;
     return;
   }

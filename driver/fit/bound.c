@@ -6,12 +6,11 @@
 #include "ir/plan/module_settings.h"
 #include "ir/schedule/pipeline_schedule.h"
 #include "ir/support/num.h"
+#include <math.h>
 
 static const double SLACK = 0.998, /* what rounding and sharing of buffers may save */
     SHARED = 0.9,                  /* .. of temporaries, on several ranks */
     OF_TURNS = 0.85; /* .. of operands kept for gradients of weights: some are computed again */
-
-static double larger(double a, double b) { return a > b ? a : b; }
 
 /* ---- small programs ---- */
 
@@ -171,12 +170,11 @@ static StageKind stages_of(const SpacePlan *plan) {
 }
 
 static void take_larger(LayerCost *cost, const LayerCost *other, bool same) {
-  cost->computes = larger(cost->computes, same ? other->computes : other->least);
-  if (same) cost->outside = larger(cost->outside, other->outside);
-  cost->head = larger(cost->head, same ? other->head : other->least_head);
-  cost->first_stage =
-      larger(cost->first_stage, same ? other->first_stage : other->least_first_stage);
-  cost->saved = larger(cost->saved, other->saved);
+  cost->computes = fmax(cost->computes, same ? other->computes : other->least);
+  if (same) cost->outside = fmax(cost->outside, other->outside);
+  cost->head = fmax(cost->head, same ? other->head : other->least_head);
+  cost->first_stage = fmax(cost->first_stage, same ? other->first_stage : other->least_first_stage);
+  cost->saved = fmax(cost->saved, other->saved);
 }
 
 /* The cost of a layer for a sample. */
@@ -236,15 +234,14 @@ static void kept_until(const ScheduleTable *table, int64_t stage, double out[KEP
                                            [UNTIL_WEIGHTS] = {TURN_FORWARD, TURN_WEIGHTS},
                                            [BETWEEN_BOTH] = {TURN_BACKWARD, TURN_WEIGHTS}};
   for (int i = 0; i < KEPT_KINDS; i++)
-    out[i] =
-        larger(out[i], (double)schedule_between(table, turns[i][0], turns[i][1], stage, stage));
+    out[i] = fmax(out[i], (double)schedule_between(table, turns[i][0], turns[i][1], stage, stage));
 }
 
 /* All stages between the first one and the last one run one program: it has room for each. */
 static KeptParts kept_in(const PlanBounds *bounds, int64_t key, int64_t stages, int64_t parts,
                          const SpacePlan *plan) {
   KeptParts kept = {.key = key};
-  ScheduleTable table = bound_schedule(bounds, plan, parts);
+  ScheduleTable table = bound_schedule(bounds->space->o->c->arena, plan, parts);
   kept.kept = kept_by(&table);
   if (!table.wait) return kept;
   kept_until(&table, 0, kept.until[STAGE_FIRST]);
@@ -258,8 +255,7 @@ static KeptParts kept_in(const PlanBounds *bounds, int64_t key, int64_t stages, 
 /* The micro-batches that a pipeline keeps. */
 static const KeptParts *kept_parts(const PlanBounds *bounds, const SpacePlan *plan) {
   int64_t stages = plan->at[FIELD_PIPE], parts = bound_parts(bounds->space, plan);
-  int64_t key =
-      (parts * (MOST_CHUNKS + 3) + plan->at[FIELD_PIPELINE]) * bounds->space->ranks + stages;
+  int64_t key = bound_schedule_key(bounds->space, plan);
   KeptParts *slot = &bounds->flying[(uint64_t)key * 0x9e3779b97f4a7c15u >> 52];
   if (slot->key != key) *slot = kept_in(bounds, key, stages, parts, plan);
   return slot;
@@ -268,7 +264,7 @@ static const KeptParts *kept_parts(const PlanBounds *bounds, const SpacePlan *pl
 /* Bytes of one layer, with turns for gradients of weights. */
 static double saved_until(const SmallCost *small, double saved, const double parts[KEPT_KINDS]) {
   const CostLayer *layer = &small->layer;
-  double rest = larger(0, saved * small->micro - layer->kept);
+  double rest = fmax(0, saved * small->micro - layer->kept);
   return OF_TURNS *
          (rest * parts[UNTIL_BACKWARD] + layer->kept * parts[UNTIL_WEIGHTS] +
           layer->passed * parts[BETWEEN_BOTH]) /
@@ -288,14 +284,14 @@ static double saved_on(const PlanBounds *bounds, const SpacePlan *plan, const La
   if (!turns || !bound_splits_backward(plan) || !small || !small->known || !small->layer.known ||
       last)
     return saved;
-  return larger(saved, layers * saved_until(small, layer->saved, kept->until[stage]));
+  return fmax(saved, layers * saved_until(small, layer->saved, kept->until[stage]));
 }
 
 /* .. on the stage that has the most of them. */
 static double saved_of(const PlanBounds *bounds, const SpacePlan *plan, const LayerCost *layer) {
   double most = 0;
   for (StageKind stage = 0; stage < stages_of(plan); stage++)
-    most = larger(most, saved_on(bounds, plan, layer, stage));
+    most = fmax(most, saved_on(bounds, plan, layer, stage));
   return most;
 }
 
@@ -329,11 +325,11 @@ static KnownBytes known_bytes(const PlanBounds *bounds, const SpacePlan *plan) {
   KnownBytes all = {.plan = *plan, .share = 1};
   for (uint32_t i = 0; i < bounds->known.n; i++) {
     const KnownBytes *known = &bounds->known.at[i];
-    if (keeps_alike(plan, &known->plan)) all.share = larger(all.share, SHARED * known->share);
+    if (keeps_alike(plan, &known->plan)) all.share = fmax(all.share, SHARED * known->share);
     SpacePlan one = saved_as(&known->plan, plan);
     if (memcmp(&one, plan, sizeof one) != 0) continue;
-    all.saved = larger(all.saved, known->saved);
-    if (same_gradients(&known->plan, plan)) all.working = larger(all.working, known->working);
+    all.saved = fmax(all.saved, known->saved);
+    if (same_gradients(&known->plan, plan)) all.working = fmax(all.working, known->working);
     one = known->plan, one.at[FIELD_ORDER] = plan->at[FIELD_ORDER];
     if (!memcmp(&one, plan, sizeof one)) all.bytes = known->bytes;
   }
@@ -416,12 +412,12 @@ static double bytes_of(const PlanBounds *bounds, const SpacePlan *plan, const La
                                            : states_of(bounds, plan, STAGE_MIDDLE);
   for (StageKind stage = 0; stage < stages_of(plan); stage++) {
     double saved = saved_on(bounds, plan, layer, stage) * micro;
-    bytes = larger(bytes, states_of(bounds, plan, stage) + saved);
-    most = larger(most, saved);
+    bytes = fmax(bytes, states_of(bounds, plan, stage) + saved);
+    most = fmax(most, saved);
   }
-  bytes = larger(bytes, least + larger(most * known.share, known.saved));
-  bytes += larger(larger(working, known.working), whole_layers(bounds, plan));
-  return larger(SLACK * bytes, known.bytes);
+  bytes = fmax(bytes, least + fmax(most * known.share, known.saved));
+  bytes += fmax(fmax(working, known.working), whole_layers(bounds, plan));
+  return fmax(SLACK * bytes, known.bytes);
 }
 
 /* States are read and written. */
@@ -477,10 +473,10 @@ static double with_messages(const PlanBounds *bounds, const SpacePlan *plan, con
   }
   double blocks = bound_blocking(bounds, plan, small, step->layers, step->parts),
          rest = sent - blocks - bound_hidden(plan, small, step->layers, step->parts);
-  return busy + blocks + larger(0, rest);
+  return busy + blocks + fmax(0, rest);
 }
 
-/* .. of a pipeline: turns, with messages for which these wait, and messages after them. */
+/* The same of a pipeline: turns, with messages for which these wait, and messages after them. */
 static double with_turns(const PlanBounds *bounds, const SpacePlan *plan, const SmallCost *small,
                          const StepSeconds *step) {
   double layers = step->layers, parts = step->parts, turns[TURN_KINDS], after, later = 0,
@@ -494,8 +490,7 @@ static double with_turns(const PlanBounds *bounds, const SpacePlan *plan, const 
     rest -= bound_hidden(plan, small, layers, parts);
   if (splits && waits) later = bound_later(bounds, plan, small, layers, parts);
   return step->update + bound_handed(bounds, plan) +
-         bound_turns(bounds, plan, small, &step->layer) + shown + larger(0, rest) +
-         larger(0, later);
+         bound_turns(bounds, plan, small, &step->layer) + shown + fmax(0, rest) + fmax(0, later);
 }
 
 static double with_small(const PlanBounds *bounds, const SpacePlan *plan, const SmallCost *small,
@@ -510,11 +505,11 @@ Bound bound_of(const PlanBounds *bounds, const SpacePlan *plan) {
   bool hides = plan->at[FIELD_OVERLAP];
   const SmallCost *split = bound_small(bounds, plan, true), *own = bound_small(bounds, plan, false);
   if (split && split->known && !(own && own->micro == plan->at[FIELD_MICRO])) {
-    seconds = larger(seconds, with_small(bounds, plan, split, &step));
+    seconds = fmax(seconds, with_small(bounds, plan, split, &step));
     if (hides) sent += bound_sent(bounds, plan, split, step.layers, step.parts);
   }
-  seconds = hides ? larger(seconds, sent) : seconds + sent;
-  if (own && own->known) seconds = larger(seconds, with_small(bounds, plan, own, &step));
+  seconds = hides ? fmax(seconds, sent) : seconds + sent;
+  if (own && own->known) seconds = fmax(seconds, with_small(bounds, plan, own, &step));
   Bound bound = {.seconds = SLACK * seconds, .bytes = bytes_of(bounds, plan, &step.layer)};
   bound.guess = bound.seconds * usual_loss(bounds, plan) + (hides ? sent / 4 : 0);
   return bound;

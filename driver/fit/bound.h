@@ -128,9 +128,10 @@ LayerCost bound_cost_between(const Cost *two, const Cost *three, double micro); 
 /* NULL: none is known. With the plan's micro-batch, or the nearest larger one. inside: those that
    all plans with its split share. */
 const SmallCost *bound_small(const PlanBounds *bounds, const SpacePlan *plan, bool inside);
-/* .. and those of plans that differ in whether shards of gradients are added up: they are asked for
-   as well, nearly always. */
+/* Measures the programs that plans with this split share, and those of plans that differ in whether
+   shards of gradients are added up, which are nearly always asked for as well. */
 void bound_measure_split(PlanBounds *bounds, const SpacePlan *plan, int micro);
+/* Programs of this plan, with its copies and its ZeRO. */
 void bound_measure_own(PlanBounds *bounds, const SpacePlan *plan);
 bool bound_splits_backward(const SpacePlan *plan);
 /* Seconds of messages of one layer in a turn for which its kernels wait, at least. */
@@ -148,18 +149,22 @@ double bound_sent(const PlanBounds *bounds, const SpacePlan *plan, const SmallCo
 /* .. of kernels during which one can be in flight, at most; of those that LayerCost.least counts,
    unless it is the plan's micro-batch. */
 double bound_hidden(const SpacePlan *plan, const SmallCost *cost, double layers, double parts);
-/* Seconds of messages of gradients after the turns of a pipeline that the update does not hide. */
+/* Seconds of messages of gradients after the turns of a pipeline: all, and returned those that
+   nothing hides. */
 double bound_after(const PlanBounds *bounds, const SpacePlan *plan, const SmallCost *cost,
-                   double layers, double *sent);
+                   double layers, double *all);
 
 /* ---- bound_stages.c ---- */
 
 int64_t bound_layers(const PlanSpace *space, const SpacePlan *plan); /* of the largest stage */
 bool bound_uneven(const PlanSpace *space, const SpacePlan *plan);
-ScheduleTable bound_schedule(const PlanBounds *bounds, const SpacePlan *plan, int64_t parts);
+ScheduleTable bound_schedule(Arena *arena, const SpacePlan *plan, int64_t parts);
+/* Differs for plans of other schedules, stages or micro-batches. */
+int64_t bound_schedule_key(const PlanSpace *space, const SpacePlan *plan);
+/* Seconds of the messages between stages, for which they wait. */
+double bound_handed(const PlanBounds *bounds, const SpacePlan *plan);
 /* Seconds until all stages are done with their turns, with messages for which these wait: at least.
    small: NULL, or programs that do not know its turns: only its layers and a bubble. */
-double bound_handed(const PlanBounds *bounds, const SpacePlan *plan);
 double bound_turns(const PlanBounds *bounds, const SpacePlan *plan, const SmallCost *small,
                    const LayerCost *layer);
 #endif

@@ -6,6 +6,7 @@
    these bounds are those of one copy. Must not: judge. */
 #include "bound.h"
 #include "ir/support/num.h"
+#include <math.h>
 
 enum { MOST_COPIES = 64 };
 
@@ -133,8 +134,6 @@ static bool divide_sent(const PlanBounds *bounds, const SpacePlan *copy, double 
   return true;
 }
 
-static double smaller(double a, double b) { return a < b ? a : b; }
-
 LayerCost bound_cost_between(const Cost *small, const Cost *wide, double micro) {
   LayerCost cost = {.computes = (wide->micro.computes - small->micro.computes) / micro,
                     .least = (wide->micro.least - small->micro.least) / micro,
@@ -142,10 +141,10 @@ LayerCost bound_cost_between(const Cost *small, const Cost *wide, double micro) 
   cost.outside = small->micro.computes / micro - 2 * cost.computes;
   double least = small->micro.least / micro - 2 * cost.least;
   /* Some of the layers may be out of their loop. */
-  cost.head = smaller(small->micro.head / micro, cost.outside);
-  cost.least_head = smaller(small->micro.least_head / micro, least);
-  cost.first_stage = smaller(small->micro.first / micro, cost.outside - cost.head);
-  cost.least_first_stage = smaller(small->micro.least_first / micro, least - cost.least_head);
+  cost.head = fmin(small->micro.head / micro, cost.outside);
+  cost.least_head = fmin(small->micro.least_head / micro, least);
+  cost.first_stage = fmin(small->micro.first / micro, cost.outside - cost.head);
+  cost.least_first_stage = fmin(small->micro.least_first / micro, least - cost.least_head);
   return cost;
 }
 
@@ -279,7 +278,7 @@ double bound_later(const PlanBounds *bounds, const SpacePlan *plan, const SmallC
   return layers * parts * (sent - share * layer->later);
 }
 
-/* .. in a layer of a micro-batch. */
+/* Seconds of all messages of a layer in a micro-batch. */
 static double layer_seconds(const PlanBounds *bounds, const SpacePlan *plan, const SmallCost *cost,
                             double share) {
   SentList list = {0};

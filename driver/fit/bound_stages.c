@@ -14,8 +14,12 @@ bool bound_uneven(const PlanSpace *space, const SpacePlan *plan) {
   return space->layer_count % plan->at[FIELD_PIPE] != 0;
 }
 
-ScheduleTable bound_schedule(const PlanBounds *bounds, const SpacePlan *plan, int64_t parts) {
-  Arena *arena = bounds->space->o->c->arena;
+int64_t bound_schedule_key(const PlanSpace *space, const SpacePlan *plan) {
+  int64_t schedules = MOST_CHUNKS + 3, parts = bound_parts(space, plan);
+  return (parts * schedules + plan->at[FIELD_PIPELINE]) * space->ranks + plan->at[FIELD_PIPE];
+}
+
+ScheduleTable bound_schedule(Arena *arena, const SpacePlan *plan, int64_t parts) {
   int64_t stages = plan->at[FIELD_PIPE];
   int schedule = plan->at[FIELD_PIPELINE];
   if (schedule > 3) return schedule_interleaved(arena, stages, parts, schedule - 2);
@@ -46,8 +50,8 @@ static double layers_on(const PlanSpace *space, const SpacePlan *plan, StageKind
   return kind == STAGE_LAST || stages < 3 || rest < 0 ? 0 : (double)ceil_div(rest, stages - 2);
 }
 
-/* .. of the stages of a kind, with the head in one of the turns: nothing tells its gradients of
-   weights from the rest. */
+/* Seconds of the stages of a kind, by turn. The head is in one turn as a whole: nothing tells its
+   gradients of weights from the rest. */
 static void stage_turns(const PlanBounds *bounds, const SpacePlan *plan, const LayerCost *cost,
                         const double turns[TURN_KINDS], int head,
                         double out[STAGE_KINDS][TURN_KINDS]) {
@@ -80,13 +84,13 @@ static double simulate(const PlanBounds *bounds, const SpacePlan *plan,
   int64_t all = bound_parts(bounds->space, plan), stages = plan->at[FIELD_PIPE],
           parts = all > 4 * stages ? 3 * stages + all % stages : all;
   double slowest = 0;
-  ScheduleTable table = bound_schedule(bounds, plan, parts);
   for (int kind = 0; kind < (stages > 2 ? STAGE_KINDS : STAGE_MIDDLE); kind++) {
     double sum = 0;
     for (int i = 0; i < TURN_KINDS; i++) sum += of[kind][i];
     slowest = fmax(slowest, sum);
   }
   Arena *arena = arena_new();
+  ScheduleTable table = bound_schedule(arena, plan, parts);
   double seconds = schedule_makespan(&table, times_of(arena, &table, of));
   arena_free(arena);
   return seconds + slowest * (double)(all - parts);
@@ -94,9 +98,7 @@ static double simulate(const PlanBounds *bounds, const SpacePlan *plan,
 
 static double turns_done(const PlanBounds *bounds, const SpacePlan *plan,
                          const double of[STAGE_KINDS][TURN_KINDS]) {
-  int64_t parts = bound_parts(bounds->space, plan);
-  int64_t key = (parts * (MOST_CHUNKS + 3) + plan->at[FIELD_PIPELINE]) * bounds->space->ranks +
-                plan->at[FIELD_PIPE];
+  int64_t key = bound_schedule_key(bounds->space, plan);
   double time[TURNS_OF];
   memcpy(time, of, sizeof time);
   uint64_t hash = (uint64_t)key;

@@ -175,7 +175,7 @@ void cost_of_ends(const Module *m, const Machine *machine, const Fn *body, doubl
   arena_free(arena);
 }
 
-/* ---- */
+/* ---- a layer ---- */
 
 /* Stacks that the loop forward hands to the loop backward: bytes of one layer, those of a buffer
    once. */

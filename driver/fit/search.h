@@ -130,11 +130,16 @@ void search_try_two(const ChangeSearch *search, const Change change[2], Try out[
    second only what a micro-batch adds, and the values that these loops save, are those of such a
    program. */
 void search_try_deeper(const ChangeSearch *search, const Change *change, int n, Try out[][2]);
-/* body: of the loop over micro-batches (layer_cost.c). */
+
+/* ---- layer_cost.c; body: of the loop over micro-batches ---- */
+
 /* Seconds of its kernels that only the last stage of a pipeline runs, at least, or the first. */
 void cost_of_ends(const Module *m, const Machine *machine, const Fn *body, double *head,
                   double *first);
 CostLayer cost_of_layer(const Module *m, const Machine *machine, const Fn *body);
+
+/* ---- search.c ---- */
+
 bool search_fits(const ChangeSearch *search, const Try *one); /* and it is made */
 double search_whole(const Cost *cost); /* seconds of a step or, if not known, bytes moved */
 bool search_better(const ChangeSearch *search, const Try *one, const Try *than);
