@@ -36,8 +36,8 @@ struct Linking {
 
 typedef VEC(const char *) LinkWords;
 
-static bool fails(Linking *linking, const char *code, const char *what, const char *which) {
-  diag_refused(linking->m->ctx->diag, code, what, which);
+static bool fails(Linking *linking, const char *code, RefusedUse use, const char *which) {
+  diag_refused(linking->m->ctx->diag, code, use, which);
   return false;
 }
 
@@ -65,7 +65,7 @@ static pid_t start(Linking *linking, LinkWords *link_words) {
   fflush(NULL);
   pid_t pid = fork();
   if (pid == 0) child_main(linking, link_words);
-  if (pid < 0) fails(linking, "E1313", "cannot start", link_words->at[0]);
+  if (pid < 0) fails(linking, "E1313", CANNOT_START, link_words->at[0]);
   return pid;
 }
 
@@ -159,7 +159,7 @@ char *work_folder(Ctx *c) {
   if (made) look_after(c->arena, path);
   sigprocmask(SIG_SETMASK, &before, NULL);
   if (made) return path;
-  diag_refused(c->diag, "E1310", "cannot make a temporary folder", path);
+  diag_refused(c->diag, "E1310", CANNOT_MAKE_TEMPORARY, path);
   return NULL;
 }
 
@@ -192,7 +192,7 @@ static pid_t compile_host(Linking *linking) {
   const char *path = arena_printf(linking->arena, "%s/host.c", linking->folder);
   char *text = host_write(linking->m);
   if (!output_write(linking->arena, path, text, strlen(text), 0666))
-    return fails(linking, "E1310", "cannot write", path), -1;
+    return fails(linking, "E1310", CANNOT_WRITE, path), -1;
   const char *level = linking->o->quick ? "-O0" : "-O1"; /* kernels take the time of a step */
   const char *const words[] = {"cc", "-std=gnu17", level, "-fPIC",      "-Wall", "-c",
                                "-o", "host.o",     "-I",  linking->lib, "host.c"};
@@ -242,7 +242,7 @@ static bool embed_images(Linking *linking) {
   size_t n = 0;
   const char *path = arena_printf(linking->arena, "%s/images.S", linking->folder);
   FILE *file = heap_stream(&text, &n);
-  if (!file) return fails(linking, "E1310", "cannot write", path);
+  if (!file) return fails(linking, "E1310", CANNOT_WRITE, path);
   for (uint32_t i = 0; i < linking->m->fns.n; i++) {
     if (linking->m->fns.at[i]->kind != FN_KERNEL ||
         kernel_beside(linking->m, linking->m->fns.at[i]))
@@ -253,7 +253,7 @@ static bool embed_images(Linking *linking) {
   fclose(file);
   bool ok = output_write(linking->arena, path, text, n, 0666);
   free(text);
-  if (!ok) return fails(linking, "E1310", "cannot write", path);
+  if (!ok) return fails(linking, "E1310", CANNOT_WRITE, path);
   LinkWords link_words = {0};
   const char *const words[] = {"cc", "-c", "-o", "images.o", "images.S"};
   for (size_t i = 0; i < sizeof words / sizeof *words; i++)
@@ -285,7 +285,7 @@ static bool name_phases(Linking *linking, const char *path) {
   char *text = NULL;
   size_t n = 0;
   FILE *file = heap_stream(&text, &n);
-  if (!file) return fails(linking, "E1310", "cannot write", path);
+  if (!file) return fails(linking, "E1310", CANNOT_WRITE, path);
   for (uint32_t i = 0; i < linking->m->fns.n; i++) {
     const Fn *k = linking->m->fns.at[i];
     if (k->kind != FN_KERNEL || (has_images(linking) && !kernel_beside(linking->m, k))) continue;
@@ -300,7 +300,7 @@ static bool name_phases(Linking *linking, const char *path) {
   fclose(file);
   bool ok = output_write(linking->arena, path, text, n, 0666);
   free(text);
-  return ok || fails(linking, "E1310", "cannot write", path);
+  return ok || fails(linking, "E1310", CANNOT_WRITE, path);
 }
 
 /* One object of all that belongs to one plan and target. Only its program can be seen from outside,
@@ -378,9 +378,9 @@ bool kernels_link(Module *m, const char *dir, const char *name) {
 static bool deliver(Linking *linking) {
   const char *made = arena_printf(linking->arena, "%s/program", linking->folder);
   CacheBytes bytes = cache_read_file(linking->arena, made);
-  if (!bytes.at) return fails(linking, "E1310", "cannot read", made);
+  if (!bytes.at) return fails(linking, "E1310", CANNOT_READ, made);
   if (!output_write(linking->arena, linking->o->output, bytes.at, bytes.n, 0777))
-    return fails(linking, "E1310", "cannot write", linking->o->output);
+    return fails(linking, "E1310", CANNOT_WRITE, linking->o->output);
   unlink(made);
   return true;
 }
@@ -438,10 +438,10 @@ bool targets_join(Module *m, const BuildOptions *options, const char *const *obj
 static bool put_text(Linking *linking, const char *text) {
   if (!strcmp(linking->o->output, "-")) {
     bool ok = fputs(text, stdout) >= 0 && !fflush(stdout);
-    return ok || fails(linking, "E1310", "cannot write", "stdout");
+    return ok || fails(linking, "E1310", CANNOT_WRITE, "stdout");
   }
   return output_write(linking->arena, linking->o->output, text, strlen(text), 0666) ||
-         fails(linking, "E1310", "cannot write", linking->o->output);
+         fails(linking, "E1310", CANNOT_WRITE, linking->o->output);
 }
 
 /* Assembly of several kernels is one file if only the first one says what it is written for. */
@@ -455,7 +455,7 @@ static bool emit_kernels(Linking *linking, bool assembly) {
   char *all = NULL;
   size_t n = 0, kernels = 0;
   FILE *out = heap_stream(&all, &n);
-  if (!out) return fails(linking, "E1310", "cannot write", linking->o->output);
+  if (!out) return fails(linking, "E1310", CANNOT_WRITE, linking->o->output);
   const char *mark = assembly ? target_of(m)->code->comment : ";";
   for (uint32_t i = 0; i < m->fns.n; i++)
     if (m->fns.at[i]->kind == FN_KERNEL)

@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 static Exit cannot_read(Ctx *c, const char *path) {
-  diag_refused(c->diag, "E0001", "cannot read", path);
+  diag_refused(c->diag, "E0001", CANNOT_READ, path);
   return EXIT_ENVIRONMENT;
 }
 
@@ -250,7 +250,7 @@ Exit load_module(Cli *o, Module **m) {
 /* ---- out ---- */
 
 static Exit cannot_write(Ctx *c, const char *path) {
-  diag_refused(c->diag, "E0002", "cannot write", path);
+  diag_refused(c->diag, "E0002", CANNOT_WRITE, path);
   return EXIT_ENVIRONMENT;
 }
 

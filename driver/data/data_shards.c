@@ -20,7 +20,7 @@ static const struct {
 enum { FORMATS = sizeof formats / sizeof *formats };
 
 static bool failed(Shards *shards) {
-  diag_refused(shards->o->c->diag, "E0002", "cannot write", shards->name);
+  diag_refused(shards->o->c->diag, "E0002", CANNOT_WRITE, shards->name);
   return false;
 }
 

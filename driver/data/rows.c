@@ -143,7 +143,7 @@ static bool write_column(const TokenRows *rows, Column column, const char *name,
   bool ok = file && fwrite(head, 1, 128, file) == 128 && write_rows(rows, column, file, width);
   if (file && fclose(file)) ok = false;
   ok = output_close(&out, ok) && ok;
-  if (!ok) diag_refused(rows->o->c->diag, "E0002", "cannot write", name);
+  if (!ok) diag_refused(rows->o->c->diag, "E0002", CANNOT_WRITE, name);
   return ok;
 }
 

@@ -337,7 +337,7 @@ World *world_load(Ctx *c, const char *path) {
   w->walked = names_new(c->arena);
   errno = 0;
   if (!load_path(w, path)) {
-    diag_refused(c->diag, "E0001", "cannot read", path);
+    diag_refused(c->diag, "E0001", CANNOT_READ, path);
     return NULL;
   }
   note_taken_over(w);

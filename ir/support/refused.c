@@ -17,10 +17,20 @@ static const struct Refusal {
     {EACCES, "name a file in a folder that you may write to"},
     {EROFS, "that disk is read-only: name a file on another one"}};
 
-void diag_refused(Diag *diag, const char *code, const char *what, const char *path) {
+static const struct RefusedWords {
+  const char *what;
+  bool written;
+} words[REFUSED_USES] = {[CANNOT_READ] = {"read", false},
+                         [CANNOT_WRITE] = {"write", true},
+                         [CANNOT_MAKE] = {"make", true},
+                         [CANNOT_MAKE_TEMPORARY] = {"make a temporary folder", true},
+                         [CANNOT_START] = {"start", false}};
+
+void diag_refused(Diag *diag, const char *code, RefusedUse use, const char *path) {
   int why = errno ? errno : ENOENT;
-  bool written = !strncmp(what, "cannot write", 12) || !strncmp(what, "cannot make", 11);
-  Report *r = diag_at(diag, code, (Span){0}, "%s `%s`: %s", what, path, strerror(why));
+  bool written = words[use].written;
+  Report *r =
+      diag_at(diag, code, (Span){0}, "cannot %s `%s`: %s", words[use].what, path, strerror(why));
   for (size_t i = 0; written && i < sizeof refusals / sizeof *refusals; i++)
     if (refusals[i].why == why) diag_help(r, "%s", refusals[i].help);
 }

@@ -3,6 +3,15 @@
 #define SHARDC_REFUSED_H
 #include "diag.h"
 
+typedef enum RefusedUse {
+  CANNOT_READ,
+  CANNOT_WRITE,
+  CANNOT_MAKE,
+  CANNOT_MAKE_TEMPORARY,
+  CANNOT_START,
+  REFUSED_USES
+} RefusedUse;
+
 /* By errno: "cannot write `path`: ..", and what helps. */
-void diag_refused(Diag *diag, const char *code, const char *what, const char *path);
+void diag_refused(Diag *diag, const char *code, RefusedUse use, const char *path);
 #endif

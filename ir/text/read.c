@@ -8,6 +8,6 @@ Module *ir_read(Ctx *c, const char *path) {
   size_t n;
   char *text = text_read(c, path, &n);
   if (text) return ir_parse(c, path, text, n);
-  diag_refused(c->diag, "E0001", "cannot read", path);
+  diag_refused(c->diag, "E0001", CANNOT_READ, path);
   return NULL;
 }
