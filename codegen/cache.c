@@ -146,8 +146,8 @@ CacheBytes cache_get(Arena *arena, const char *folder, CacheKey key) {
   return bytes;
 }
 
-/* One object of 16: a scan of the folder for each of them takes a tenth of a compile, and a folder
-   that exceeds its part by a few objects does no harm. */
+/* One object of 16: a scan of the folder for each of them slows compiles, and a folder that exceeds
+   its part by a few objects does no harm. */
 static bool trims(Arena *arena, CacheKey key) { return hash_words(arena, key, 3)[2] == '0'; }
 
 void cache_put(Arena *arena, const char *folder, CacheKey key, CacheBytes bytes) {

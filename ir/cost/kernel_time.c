@@ -32,11 +32,9 @@ double kernel_sum(const KernelTime *time) {
 enum { PART_TERMS = 512 };
 static const double NARROW = 12;
 
-static double whole(double x) { return (double)(int64_t)(x + 0.999999); }
-
 /* The time of `tiles` tiles, in that of their operations on a device that is never idle. */
 static double waves_of(const Arch *reach, double tiles, double terms) {
-  double waves = whole(tiles / reach->processors);
+  double waves = ceil(tiles / reach->processors);
   return waves * reach->processors / tiles * (terms + reach->ramp) / terms;
 }
 
@@ -44,12 +42,12 @@ static double waves_of(const Arch *reach, double tiles, double terms) {
    of that width. If sums are cut, into as many parts as give each multiprocessor a tile, or one
    less, whichever takes less time. */
 static double stretch_of(const Arch *reach, const double *size, int width) {
-  double rows = whole(size[SHAPE_ROWS] / reach->rows), columns = whole(size[SHAPE_COLUMNS] / width);
+  double rows = ceil(size[SHAPE_ROWS] / reach->rows), columns = ceil(size[SHAPE_COLUMNS] / width);
   double tiles = rows * columns * size[SHAPE_BATCH], terms = size[SHAPE_TERMS];
   double edges = rows * reach->rows * columns * width / (size[SHAPE_ROWS] * size[SHAPE_COLUMNS]);
   if (tiles >= reach->processors || terms <= PART_TERMS)
     return edges * waves_of(reach, tiles, terms);
-  double parts = fmin(whole(reach->processors / tiles), whole(terms / PART_TERMS)),
+  double parts = fmin(ceil(reach->processors / tiles), ceil(terms / PART_TERMS)),
          fewer = fmax(parts - 1, 1);
   return edges * fmin(waves_of(reach, tiles * parts, terms / parts),
                       waves_of(reach, tiles * fewer, terms / fewer));

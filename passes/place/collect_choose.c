@@ -106,8 +106,9 @@ static double now_cost(const Chooser *chooser, const CollectChoice *choice) {
   return sum;
 }
 
-/* The same of a result: undecided axes as they are assigned. Both costs count what a rank holds, so
-   neither may leave out an axis that divides the other. */
+/* States of a result on the other axes: decided ones as chosen, the others as assigned. Costs of
+   operands and of results count what a rank holds, so neither may leave out an axis that divides
+   the other. */
 static Placement others_of_result(const Chooser *chooser, uint32_t result) {
   const CollectSite *site = chooser->s;
   ValueId v = chooser->o->out + result;
@@ -117,9 +118,10 @@ static Placement others_of_result(const Chooser *chooser, uint32_t result) {
     int axis = site->c->axis[i];
     Str assigned = site->u.assigned[v].on[axis];
     if (axis == chooser->axis) decided = false;
-    if (decided || axis == chooser->axis || !is_split(assigned)) continue;
-    placement.on[axis] = assigned;
-    if (!placement_fits(site->m, value_type(site->f, v), &placement)) placement.on[axis] = NULL;
+    else if (!decided && is_split(assigned)) {
+      placement.on[axis] = assigned;
+      if (!placement_fits(site->m, value_type(site->f, v), &placement)) placement.on[axis] = NULL;
+    }
   }
   return placement;
 }
