@@ -70,8 +70,7 @@ static ValueId rounded(const Int8 *to, ValueId v, int n, const Str *in, const ch
 static ValueId quantized(Int8 *to, ValueId v, int n, const EightsCut *cuts, const char *format) {
   Elem was = value_type(to->f, v)->elem;
   Str in[2], both[2][2];
-  v = ir_cast(to->m, to->f, v, ELEM_f32, to->loc);
-  for (int i = 0; i < n; i++) {
+  for (int i = 0; i < n; i++) { /* before the cast: kernels read what is stored in 16 bits */
     int64_t size = type_size(value_type(to->f, v), cuts[i].dim), block = cuts[i].block;
     in[i] = cuts[i].dim;
     if (block == size) continue;
@@ -80,6 +79,7 @@ static ValueId quantized(Int8 *to, ValueId v, int n, const EightsCut *cuts, cons
     Axis axes[] = {{both[i][0], size / block}, {in[i], block}};
     v = int8_split(to, v, cuts[i].dim, 2, axes);
   }
+  v = ir_cast(to->m, to->f, v, ELEM_f32, to->loc);
   v = ir_cast(to->m, to->f, rounded(to, v, n, in, format), was, to->loc);
   for (int i = n; i-- > 0;)
     if (in[i] != cuts[i].dim) v = int8_merge(to, v, 2, both[i], cuts[i].dim);
