@@ -1,4 +1,4 @@
-/* Conversions: cvt between integers, floats, halves and tf32.
+/* Conversions: cvt between integers, floats, halves, tf32 and floats of 8 bits.
  *
  * Common pairs are lane-wise rows; all others go lane by lane: the operand as a 64-bit integer or
  * an f64 (exact for every type), then rounding, saturation and narrowing. Floats to integers clamp
@@ -54,6 +54,8 @@ LANE_FN2(cvt_relu_bf16x2_f32, u32, f32, f32,
          (u32)float_to_bf16(no_less(a)) << 16 | float_to_bf16(no_less(b)))
 LANE_FN2(cvt_relu_f16x2_f32, u32, f32, f32,
          (u32)float_to_f16(no_less(a)) << 16 | float_to_f16(no_less(b)))
+LANE_FN2(cvt_e4m3x2_f32, u16, f32, f32, (u16)(float_to_e4m3(a) << 8 | float_to_e4m3(b)))
+LANE_FN2(cvt_e5m2x2_f32, u16, f32, f32, (u16)(float_to_e5m2(a) << 8 | float_to_e5m2(b)))
 /* tf32: 10 bits of mantissa; nearest, ties away from zero */
 LANE_FN1(cvt_tf32_f32, u32, u32, (a & 0x7f800000) == 0x7f800000 ? a : (a + 0x1000) & 0xffffe000)
 const LaneRow convert_rows[] = {
@@ -68,6 +70,8 @@ const LaneRow convert_rows[] = {
     ROW2(cvt_f16x2_f32, u32, f32, f32, "cvt_rn_f16x2_f32")
     ROW2(cvt_relu_bf16x2_f32, u32, f32, f32, "cvt_rn_relu_bf16x2_f32")
     ROW2(cvt_relu_f16x2_f32, u32, f32, f32, "cvt_rn_relu_f16x2_f32")
+    ROW2(cvt_e4m3x2_f32, u16, f32, f32, "cvt_rn_satfinite_e4m3x2_f32")
+    ROW2(cvt_e5m2x2_f32, u16, f32, f32, "cvt_rn_satfinite_e5m2x2_f32")
     ROW1(cvt_tf32_f32, u32, u32, "cvt_rna_tf32_f32")
     /* clang-format on */
     {0}};

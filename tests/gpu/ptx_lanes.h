@@ -7,6 +7,7 @@
  * Must not: know masks. The caller blends. */
 #ifndef TESTS_GPU_PTX_LANES_H
 #define TESTS_GPU_PTX_LANES_H
+#include <math.h>
 #include "ptx_inside.h"
 #include <string.h>
 
@@ -134,6 +135,27 @@ static inline uint16_t float_to_bf16(float f) {
   uint32_t rounded = (u + 0x7fff + (u >> 16 & 1)) >> 16;
   return (uint16_t)((u & 0x7fffffff) > 0x7f800000 ? 0x7fff : rounded);
 }
+/* e4m3: 8 bits, of which four are exponent and three fraction; no infinities; NaN is 0x7f. */
+static inline float e4m3_to_float(uint8_t code) {
+  int exponent = code >> 3 & 15, fraction = code & 7;
+  float size =
+      exponent ? ldexpf((float)(8 + fraction), exponent - 10) : ldexpf((float)fraction, -9);
+  if ((code & 0x7f) == 0x7f) size = NAN;
+  return code & 0x80 ? -size : size;
+}
+/* The code of the nearest number, ties to even. The smallest normal number is 2^least; `most`: the
+ * code of the largest. */
+static inline uint8_t float_to_eights(float f, int mantissa, int least, uint8_t most) {
+  uint8_t sign = bits_of(f) >> 24 & 0x80;
+  if (f != f) return sign | 0x7f;
+  if (!(fabsf(f) < 65536)) return sign | most;
+  int exponent = f != 0 && ilogbf(f) > least ? ilogbf(f) : least;
+  int units = (int)nearbyintf(ldexpf(fabsf(f), mantissa - exponent));
+  int code = ((exponent - least) << mantissa) + units;
+  return sign | (uint8_t)(code < most ? code : most);
+}
+static inline uint8_t float_to_e4m3(float f) { return float_to_eights(f, 3, -6, 0x7e); }
+static inline uint8_t float_to_e5m2(float f) { return float_to_eights(f, 2, -14, 0x7b); }
 static inline float f16_to_float(uint16_t h) {
   uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = h >> 10 & 31, mantissa = h & 0x3ff;
   float small = (float)mantissa * 0x1p-24f;

@@ -4,10 +4,13 @@
  * A warp has 16 of the 64 rows: those of its number in the group of four, so each warp computes its
  * part by itself. In eager mode that happens at the issue, in late mode at the wait for its group:
  * then shared memory that was overwritten too early, and sums that were read too early, give other
- * numbers. Operands are bf16 or f16 in the layout of 128-byte swizzles, k or the other dim
- * contiguous; the left one may be in registers, which are read when the product is computed. With
- * checks, every word read must have been written, not raced for, and be fenced by its writer
- * (fence.proxy.async).
+ * numbers. Operands are in the layout of 128-byte swizzles: bf16 or f16, k or the other dim
+ * contiguous, or e4m3 and e5m2 with k contiguous; a left one of 16 bits may be in registers, which
+ * are read when the product is computed. With checks, every word read must have been written, not
+ * raced for, and be fenced by its writer (fence.proxy.async).
+ *
+ * Sums are those of f32 multiply-adds in the order of k. GPUs align the products of 8 bits to the
+ * largest one and keep some 14 bits of their sum: this machine is more exact.
  *
  * Must not: know other layouts: a descriptor that asks for one ends the launch. */
 #include "ptx_lanes.h"
@@ -15,7 +18,10 @@
 #include <stdlib.h>
 
 enum { IN_REGISTERS = 4 };
-enum { ROWS = 16, DEPTH = 16, MOST_COLUMNS = 256, GROUP_WARPS = 4, ATOM = 1024, SWIZZLE_128 = 1 };
+enum { ROWS = 16, BYTES = 32, MOST_DEPTH = 32, MOST_COLUMNS = 256, GROUP_WARPS = 4 };
+enum { ATOM = 1024, SWIZZLE_128 = 1, PIECE = 16 };
+static const char *const forms[] = {"bf16", "f16", "e4m3", "e5m2"};
+enum { FORM_BF16, FORM_F16, FORM_E4M3, FORM_E5M2, FORMS };
 
 struct Product {
   Product *next;
@@ -25,14 +31,28 @@ struct Product {
   uint32_t group;
 };
 
-/* op: sub 1: f16, else bf16; flag: bit 0 a, bit 1 b: the other dim is contiguous, not k, bit 2: a
- * is in the four registers that follow the sums in `list`; imm: columns */
+/* op: sub: the form of a, and FORMS times that of b; flag: bit 0 a, bit 1 b: the other dim is
+ * contiguous, not k, bit 2: a is in the four registers that follow the sums in `list`; imm: columns
+ */
 typedef struct Operand {
   Warp *w;
   const Op *op;
   uint64_t descriptor;
+  int form;
   bool turned; /* k is not contiguous */
 } Operand;
+
+static int form_of(const Op *op, bool is_b) { return is_b ? op->sub / FORMS : op->sub % FORMS; }
+static int bytes_of(int form) { return form >= FORM_E4M3 ? 1 : 2; }
+static int depth_of(const Op *op) { return BYTES / bytes_of(form_of(op, false)); }
+
+static float number_of(int form, const unsigned char *at) {
+  uint16_t h;
+  if (form == FORM_E4M3) return e4m3_to_float(*at);
+  if (form == FORM_E5M2) return f16_to_float((uint16_t)(*at << 8));
+  memcpy(&h, at, 2);
+  return form == FORM_F16 ? f16_to_float(h) : bf16_to_float(h);
+}
 
 /* ---- the address of an element ---- */
 static uint32_t field(uint64_t descriptor, int from) {
@@ -45,7 +65,8 @@ static uint32_t place_of(const Operand *x, int i, int k) {
            stride = field(x->descriptor, 32);
   at += x->turned ? (uint32_t)(i / 64) * leading + (uint32_t)(k / 8) * stride +
                         (uint32_t)(k % 8) * 128 + (uint32_t)(i % 64) * 2
-                  : (uint32_t)(i / 8) * stride + (uint32_t)(i % 8) * 128 + (uint32_t)k * 2;
+                  : (uint32_t)(i / 8) * stride + (uint32_t)(i % 8) * 128 +
+                        (uint32_t)(k * bytes_of(x->form));
   return at ^ ((at >> 3) & 0x70);
 }
 
@@ -60,33 +81,31 @@ bool check_fenced(Warp *w, const Op *op, int lane, uint32_t at) {
   return false;
 }
 
-/* Eight consecutive elements, from (i, k) on. */
+/* The consecutive elements of 16 bytes, from (i, k) on. */
 static bool read_piece(const Operand *x, int i, int k, float *out, int apart) {
   uint32_t at = place_of(x, i, k);
   Warp *w = x->w;
-  if (at < SHARED_FIRST || at + 16 > w->cta->shared_end)
+  if (at < SHARED_FIRST || at + PIECE > w->cta->shared_end)
     return fault(w, x->op, 0, "an operand at 0x%x is out of shared memory", at), false;
-  Touch t = {.plane = &w->cta->shared, .offset = at, .bytes = 16, .space = SPACE_SHARED};
+  Touch t = {.plane = &w->cta->shared, .offset = at, .bytes = PIECE, .space = SPACE_SHARED};
   if (w->cta->shared.cells &&
       (!touch(w, x->op, i % LANES, &t) || !check_fenced(w, x->op, i % LANES, at)))
     return false;
-  for (int j = 0; j < 8; j++) {
-    uint16_t h;
-    memcpy(&h, w->cta->shared.data + at + 2 * j, 2);
-    out[j * apart] = x->op->sub ? f16_to_float(h) : bf16_to_float(h);
-  }
+  for (int j = 0, each = bytes_of(x->form); j < PIECE / each; j++)
+    out[j * apart] = number_of(x->form, w->cta->shared.data + at + j * each);
   return true;
 }
 
 /* out[k][i] for n rows or columns from `first` on. */
 static bool read_operand(const Operand *x, int first, int n, float *out) {
   bool good = true;
+  int depth = depth_of(x->op), piece = PIECE / bytes_of(x->form);
   if (x->turned) {
-    for (int k = 0; k < DEPTH; k++)
+    for (int k = 0; k < depth; k++)
       for (int i = 0; i < n && good; i += 8) good = read_piece(x, first + i, k, out + k * n + i, 1);
   } else {
     for (int i = 0; i < n; i++)
-      for (int k = 0; k < DEPTH && good; k += 8)
+      for (int k = 0; k < depth && good; k += piece)
         good = read_piece(x, first + i, k, out + k * n + i, n);
   }
   return good;
@@ -101,20 +120,20 @@ static void read_registers(Warp *w, const Op *op, float *out) {
       for (int j = 0; j < 2; j++) {
         uint16_t h = (uint16_t)(word >> 16 * j);
         int row = l / 4 + q % 2 * 8, k = 2 * (l % 4) + j + q / 2 * 8;
-        out[k * ROWS + row] = op->sub ? f16_to_float(h) : bf16_to_float(h);
+        out[k * ROWS + row] = number_of(form_of(op, false), (const unsigned char *)&h);
       }
     }
 }
 
 static bool read_left(Warp *w, const Product *p, float *out) {
   if (p->op->flag & IN_REGISTERS) return read_registers(w, p->op, out), true;
-  Operand left = {w, p->op, p->a, p->op->flag & 1};
+  Operand left = {w, p->op, p->a, form_of(p->op, false), p->op->flag & 1};
   return read_operand(&left, ROWS * (int)(w->index % GROUP_WARPS), ROWS, out);
 }
 
 /* ---- the product ---- */
-static void multiply(const float *a, const float *b, int n, float *sums) {
-  for (int k = 0; k < DEPTH; k++)
+static void multiply(const float *a, const float *b, int depth, int n, float *sums) {
+  for (int k = 0; k < depth; k++)
     for (int i = 0; i < ROWS; i++) {
       float x = a[k * ROWS + i];
       for (int j = 0; j < n; j++)
@@ -129,15 +148,16 @@ static float *sum_of(float *sums, int n, int lane, int q) {
 }
 
 static bool perform(Warp *w, const Product *p) {
-  static _Thread_local float a[DEPTH * ROWS], b[DEPTH * MOST_COLUMNS], sums[ROWS * MOST_COLUMNS];
+  static _Thread_local float a[MOST_DEPTH * ROWS], b[MOST_DEPTH * MOST_COLUMNS],
+      sums[ROWS * MOST_COLUMNS];
   int n = (int)p->op->imm;
-  Operand right = {w, p->op, p->b, p->op->flag >> 1 & 1};
+  Operand right = {w, p->op, p->b, form_of(p->op, true), p->op->flag >> 1 & 1};
   if (!read_left(w, p, a) || !read_operand(&right, 0, n, b)) return false;
   for (int q = 0; q < n / 2; q++)
     for (int l = 0; l < LANES; l++)
       *sum_of(sums, n, l, q) =
           p->add ? float_of(((const uint32_t *)reg_at(w, p->op->list[q]))[l]) : 0;
-  multiply(a, b, n, sums);
+  multiply(a, b, depth_of(p->op), n, sums);
   for (int q = 0; q < n / 2; q++)
     for (int l = 0; l < LANES; l++)
       ((uint32_t *)reg_at(w, p->op->list[q]))[l] = bits_of(*sum_of(sums, n, l, q));
@@ -216,15 +236,23 @@ void products_drop(Warp *w) {
 }
 
 /* ---- decoding ---- */
-/* Columns, from a name like wgmma.mma_async.sync.aligned.m64nNk16.f32.T.T. */
+static int find_form(const char *name) {
+  int i = 0;
+  while (i < FORMS && strcmp(forms[i], name)) i++;
+  return i;
+}
+
+/* Columns, from a name like wgmma.mma_async.sync.aligned.m64nNk16.f32.T.T; both forms of 8 bits go
+ * together. */
 static int decode_columns(Reader *r, const Ins *ins) {
-  int n = 0, end = 0;
-  bool half = ins->nparts == 8 && !strcmp(ins->part[6], "f16");
+  int n = 0, k = 0, end = 0;
   if (ins->nparts != 8 || strcmp(ins->part[2], "sync") || strcmp(ins->part[3], "aligned") ||
-      sscanf(ins->part[4], "m64n%dk16%n", &n, &end) != 1 || ins->part[4][end] ||
-      strcmp(ins->part[5], "f32") || strcmp(ins->part[6], ins->part[7]) ||
-      (!half && strcmp(ins->part[6], "bf16")))
+      sscanf(ins->part[4], "m64n%dk%d%n", &n, &k, &end) != 2 || ins->part[4][end] ||
+      strcmp(ins->part[5], "f32"))
     unknown(r, ins);
+  int a = find_form(ins->part[6]), b = find_form(ins->part[7]);
+  bool eights = a >= FORM_E4M3 && b >= FORM_E4M3;
+  if (a == FORMS || b == FORMS || (a != b && !eights) || k != BYTES / bytes_of(a)) unknown(r, ins);
   if (n < 8 || n > MOST_COLUMNS || n % 8) read_error(r, ins->line, "no wgmma has %d columns", n);
   return n;
 }
@@ -237,13 +265,17 @@ static void decode_factors(Reader *r, const Ins *ins, int i, int end) {
       read_error(r, ins->line, "factors of wgmma are 1 here, orders 0 or 1");
 }
 
-/* The arguments d, a-desc, b-desc, scale-d, 1, 1, trans-a, trans-b; or, with a in registers,
- * d, {a0, a1, a2, a3}, b-desc, scale-d, 1, 1, trans-b */
+/* The arguments d, a-desc, b-desc, scale-d, 1, 1, trans-a, trans-b; of 8 bits without the last two;
+ * or, with a in registers, d, {a0, a1, a2, a3}, b-desc, scale-d, 1, 1, trans-b */
 static void decode_product(Reader *r, const Ins *ins) {
   int n = decode_columns(r, ins);
   bool inside = ins->nargs > 1 && ins->args[1].kind == ARG_VECTOR;
-  need_args(r, ins, inside ? 7 : 8, inside ? 7 : 8);
-  decode_factors(r, ins, 4, inside ? 7 : 8);
+  int a_form = find_form(ins->part[6]), b_form = find_form(ins->part[7]);
+  bool eights = bytes_of(a_form) == 1;
+  int args = inside ? 7 : eights ? 6 : 8;
+  if (inside && eights) read_error(r, ins->line, "codes are in shared memory");
+  need_args(r, ins, args, args);
+  decode_factors(r, ins, 4, args);
   const Arg *d = &ins->args[0], *left = &ins->args[1];
   if (d->kind != ARG_VECTOR || d->nparts != n / 2)
     read_error(r, ins->line, "`%s` has %d sums", ins->opcode, n / 2);
@@ -257,9 +289,10 @@ static void decode_product(Reader *r, const Ins *ins) {
           c = source(r, ins, 3, REG_PRED);
   Op *op = emit(r, ins);
   op->step = step_product, op->list = list, op->a = a, op->b = b, op->c = c, op->imm = n;
-  op->sub = !strcmp(ins->part[6], "f16");
-  op->flag = (uint8_t)(inside ? ins->args[6].value << 1 | IN_REGISTERS
-                              : ins->args[6].value | ins->args[7].value << 1);
+  op->sub = (uint8_t)(a_form + FORMS * b_form);
+  if (!eights)
+    op->flag = (uint8_t)(inside ? ins->args[6].value << 1 | IN_REGISTERS
+                                : ins->args[6].value | ins->args[7].value << 1);
 }
 
 void decode_wgmma(Reader *r, const Ins *ins) {

@@ -1,6 +1,8 @@
-/* wgmma on the PTX machine: one product of 64 x 8 x 16 whose operands are filled row by row, right
- * in both orders and modes; and what is wrong with others is said, or shows in the numbers. */
+/* wgmma on the PTX machine: one product of 64 x 8 x 16, or of 64 x 8 x 32 in 8 bits, whose operands
+ * are filled row by row, right in both orders and modes; and what is wrong with others is said, or
+ * shows in the numbers. */
 #include "small.h"
+#include "ptx_lanes.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,11 +17,14 @@ typedef struct Parts { /* of the kernel; NULL: as it should be */
   const char *before; /* the wait */
   int turned;         /* a: the rows are k */
   bool inside;        /* a is in registers: 1 in columns 0 and 1 of k, 0 in the others */
+  const char *form;   /* of 8 bits: its cvt makes the rows; NULL: bf16 */
+  const char *forms;
   uint32_t threads;
 } Parts;
 
 /* The left operand and the orders. */
 static const char *product_of(const Parts *parts, bool orders) {
+  if (parts->form) return orders ? "1, 1" : "%d4";
   if (parts->inside) return orders ? "1, 1, 0" : "{%r30, %r31, %r31, %r31}";
   return !orders ? "%d4" : parts->turned ? "1, 1, 1, 0" : "1, 1, 0, 0";
 }
@@ -30,21 +35,23 @@ static void text_of(const Parts *parts, char *body, size_t n) {
       body, n,
       "mov.u32 %%r10, sm; mov.u32 %%r11, 0;\n"
       "F: mad.lo.s32 %%r12, %%r11, 128, %%r0; shl.b32 %%r13, %%r12, 2; shr.u32 %%r14, %%r13, 7;"
-      "and.b32 %%r14, %%r14, 7; cvt.rn.f32.u32 %%f0, %%r14; cvt.rn.bf16x2.f32 %%r15, %%f0, %%f0;"
+      "and.b32 %%r14, %%r14, 7; cvt.rn.f32.u32 %%f0, %%r14; %s"
       "add.s32 %%r13, %%r13, %%r10; st.shared.u32 [%%r13], %%r15; add.s32 %%r11, %%r11, 1;"
       "setp.lt.u32 %%p0, %%r11, %s; @%%p0 bra F;\n"
       "%s bar.sync 0; cvt.u64.u32 %%d4, %%r10; shr.u64 %%d4, %%d4, 4; or.b64 %%d4, %%d4, %s;"
       "add.s64 %%d5, %%d4, 512; setp.ne.u32 %%p1, %%r0, %%r0; and.b32 %%r31, %%r0, 3;"
       "setp.eq.u32 %%p2, %%r31, 0; mov.u32 %%r31, 0; selp.b32 %%r30, 0x3f803f80, 0, %%p2;"
       "wgmma.fence.sync.aligned;"
-      "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%%f10, %%f11, %%f12, %%f13}, %s, "
+      "wgmma.mma_async.sync.aligned.m64n8%s {%%f10, %%f11, %%f12, %%f13}, %s, "
       "%%d5, %%p1, %s; wgmma.commit_group.sync.aligned; %s %s"
       "mul.wide.u32 %%d6, %%r0, 16; add.s64 %%d6, %%d6, %%d1;"
       "cvt.rzi.u32.f32 %%r20, %%f10; cvt.rzi.u32.f32 %%r21, %%f11; cvt.rzi.u32.f32 %%r22, %%f12;"
       "cvt.rzi.u32.f32 %%r23, %%f13; st.global.v4.u32 [%%d6], {%%r20, %%r21, %%r22, %%r23};",
+      parts->form ? parts->form : "cvt.rn.bf16x2.f32 %r15, %f0, %f0;",
       parts->rows ? parts->rows : "18",
       parts->fence ? parts->fence : "fence.proxy.async.shared::cta;",
-      parts->descriptor ? parts->descriptor : "0x4000004000010000", product_of(parts, false),
+      parts->descriptor ? parts->descriptor : "0x4000004000010000",
+      parts->forms ? parts->forms : "k16.f32.bf16.bf16", product_of(parts, false),
       product_of(parts, true), parts->before ? parts->before : "",
       parts->wait ? parts->wait : "wgmma.wait_group.sync.aligned 0;");
 }
@@ -61,7 +68,7 @@ static int wrong_of(const Parts *parts, bool late, char *error, int n) {
   for (int t = 0; t < THREADS; t++)
     for (int i = 0; i < 4; i++) {
       int row = t / 32 * 16 + t % 32 / 4 + 8 * (i / 2), column = 2 * (t % 4) + i % 2;
-      int want = parts->turned ? 56 * column : 16 * (row % 8) * column;
+      int want = parts->turned ? 56 * column : (parts->form ? 32 : 16) * (row % 8) * column;
       if (parts->inside) want = row % 16 < 8 ? 2 * column : 0;
       wrong += out[4 * t + i] != (uint32_t)want;
     }
@@ -74,6 +81,54 @@ static void right(void **state) {
   for (int i = 0; i < 4; i++) {
     int wrong = wrong_of(&(Parts){.turned = i & 1}, i & 2, error, sizeof error);
     if (wrong) fail_msg("case %d: %d wrong %s", i, wrong, error);
+  }
+}
+
+#define EIGHT(form)                                                                                \
+  "cvt.rn.satfinite." form                                                                         \
+  "x2.f32 %h0, %f0, %f0; cvt.u32.u16 %r15, %h0; shl.b32 %r16, %r15, 16; or.b32 %r15, %r15, %r16;"
+
+/* Rows are numbers of one form: read as another, all but 0 are others. Products of other depths are
+ * unknown. */
+static void of_eight_bits(void **state) {
+  (void)state;
+  char error[1000] = "";
+  const Parts of[] = {{.form = EIGHT("e4m3"), .forms = "k32.f32.e4m3.e4m3"},
+                      {.form = EIGHT("e5m2"), .forms = "k32.f32.e5m2.e5m2"},
+                      {.form = EIGHT("e5m2"), .forms = "k32.f32.e4m3.e5m2"},
+                      {.form = EIGHT("e4m3"), .forms = "k16.f32.e4m3.e4m3"},
+                      {.form = EIGHT("e4m3"), .forms = "k32.f32.bf16.bf16"}};
+  for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+    for (int late = 0; late < 2; late++) {
+      int wrong = wrong_of(&of[i], late, error, sizeof error);
+      bool good = i < 2 ? !wrong : i == 2 ? wrong > 0 : wrong < 0;
+      if (!good) fail_msg("case %zu: %d wrong %s", i, wrong, error);
+    }
+}
+
+static float of_code(bool e5m2, int code) {
+  return e5m2 ? f16_to_float((uint16_t)(code << 8)) : e4m3_to_float((uint8_t)code);
+}
+
+/* In both forms of 8 bits: numbers round to themselves, those halfway between two codes to the even
+ * code, those beyond the range to its end. */
+static void codes(void **state) {
+  (void)state;
+  for (int e5m2 = 0; e5m2 < 2; e5m2++) {
+    uint8_t (*code_of)(float) = e5m2 ? float_to_e5m2 : float_to_e4m3;
+    int most = e5m2 ? 0x7b : 0x7e;
+    for (int code = 0; code < most; code++) {
+      float x = of_code(e5m2, code), next = of_code(e5m2, code + 1), half = x + (next - x) / 2;
+      assert_true(x < next);
+      assert_int_equal(code_of(x), code);
+      assert_int_equal(code_of(half), code + code % 2);
+      assert_int_equal(code_of(-nextafterf(half, 0)), code | 0x80);
+      assert_int_equal(code_of(nextafterf(half, INFINITY)), code + 1);
+    }
+    assert_int_equal(code_of(1e9f), most);
+    assert_int_equal(code_of(-INFINITY), most | 0x80);
+    assert_int_equal(code_of(NAN) & 0x7f, 0x7f);
+    assert_true(of_code(e5m2, most) == (e5m2 ? 57344 : 448) && isnan(of_code(e5m2, 0x7f)));
   }
 }
 
@@ -131,7 +186,8 @@ static void alone(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(right), cmocka_unit_test(refused),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(right), cmocka_unit_test(of_eight_bits),
+                                     cmocka_unit_test(codes), cmocka_unit_test(refused),
                                      cmocka_unit_test(early), cmocka_unit_test(in_registers),
                                      cmocka_unit_test(alone)};
   return cmocka_run_group_tests_name("wgmma", tests, NULL, NULL);
