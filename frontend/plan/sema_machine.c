@@ -23,7 +23,7 @@ static const char *gpu_archs(Ctx *c) {
   return text;
 }
 
-enum { MOST_CORES = 1024 };
+enum { MOST_CORES = 1024, LEAST_MEMORY = 1 << 20 /* in bytes without a unit */ };
 
 static void check_cores(World *w, const AstItem *item, const AstValue *gpus) {
   const AstValue *cores = settings_value(item, "node", "cores");
@@ -34,14 +34,12 @@ static void check_cores(World *w, const AstItem *item, const AstValue *gpus) {
 
 static void check_host(World *w, const AstItem *item, const AstValue *gpus) {
   const AstSetting *host = settings_line(item, "host");
-  const AstValue *memory = settings_value(item, "host", "memory"),
-                 *cores = settings_value(item, "host", "cores");
+  const AstValue *cores = settings_value(item, "host", "cores");
   if (host && !gpus) {
     Report *r =
         world_error(w, "E0602", host->path->span, "`host` is that of GPUs, and the node has none");
     diag_help(r, "`node memory = ..` is the whole memory of a node of CPUs");
-  } else if (memory && memory->number.value <= 0)
-    world_error(w, "E0602", memory->span, "`memory` of the host is nothing");
+  }
   if (cores && cores->number.value > MOST_CORES)
     diag_help(world_error(w, "E0602", cores->span, "a host of %lld cores",
                           (long long)cores->number.integral),
@@ -70,6 +68,21 @@ static void check_reached(World *w, const AstItem *item) {
     world_error(w, "E0602", launch->span, "`launch` is a time above 0");
 }
 
+/* `memory = 80` is 80 bytes: of which no plan could be made. */
+static void check_memory(World *w, const AstItem *item, const char *line) {
+  const AstValue *memory = settings_value(item, line, "memory");
+  if (!memory || memory->number.value >= (memory->number.unit == UNIT_NONE ? LEAST_MEMORY : 1))
+    return;
+  Report *r = world_error(w, "E0602", memory->span, "`memory` of `%s` is %.0f bytes", line,
+                          memory->number.value);
+  if (memory->number.value < 1) {
+    diag_help(r, "more than 0, or leave it out: then no plan is too large for it");
+    return;
+  }
+  diag_help(r, "with a unit, such as `%sGiB`", memory->number.text);
+  diag_edit(r, memory->span, "%sGiB", memory->number.text);
+}
+
 void check_machine_block(World *w, const AstItem *item) {
   const AstValue *gpus = settings_value(item, "node", "gpus"),
                  *arch = settings_value(item, "node", "arch"),
@@ -88,6 +101,7 @@ void check_machine_block(World *w, const AstItem *item) {
     diag_help(r, "`gpus = N`: how many a node has, each with a rank of its own");
   }
   check_cores(w, item, gpus), check_host(w, item, gpus), check_reached(w, item);
+  check_memory(w, item, "node"), check_memory(w, item, "host");
   if (memory && reserve && reserve->number.value >= memory->number.value)
     diag_label(world_error(w, "E0602", reserve->span, "`reserve` leaves nothing of `memory`"),
                "the driver's and the libraries' part of it");
