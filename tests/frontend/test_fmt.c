@@ -61,6 +61,9 @@ static void settings(void **state) {
 
 static void lines(void **state) {
   (void)state;
+  expect("\xEF\xBB\xBF"
+         "const a = 1\n",
+         "const a = 1\n");
   expect("\n\nconst a = 1;\n\n\n\nconst b = 2; const c = 3;\r\n\n",
          "const a = 1\n\nconst b = 2; const c = 3\n");
   expect("model M {\n\n    x = y +\n z\n  w = f(a,\n      b\n    )\n    h = x\n  |> g # note\n\n}",
