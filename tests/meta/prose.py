@@ -4,6 +4,7 @@
   width       C has at most 100 columns; Markdown 120, cells of its tables too in README.md; other text 120 as well, but
               for LONG existing lines per kind: their number may only fall
   references  each file that a comment or a document names exists
+  links       each link of a document leads to a file, and to a heading of it
   paragraphs  a paragraph or an item of a list in Markdown has at most 600 characters, a cell of a table 200; none ends
               inside of a sentence that the next one goes on with
   tested      each test_*.c or test_*.py is named in the README of its folder, which says what it guards
@@ -137,6 +138,30 @@ def tested(root):
     return bad
 
 
+def prose_of(root, f):
+    """Markdown without blocks of code."""
+    return re.sub(r'^```.*?^```', '', text(root, f), flags=re.S | re.M)
+
+
+def anchors(root, f):
+    """The headings of a document, as links write them."""
+    heads = re.findall(r'^#+ (.*)', prose_of(root, f), re.M)
+    return {re.sub(r'[^\w -]', '', re.sub(r'\]\([^)]*\)', '', h)).strip().lower().replace(' ', '-') for h in heads}
+
+
+def links(root):
+    bad = []
+    for f in listed(root):
+        if not f.endswith('.md'): continue
+        for link in re.findall(r'\]\(([^)\s]+)\)', re.sub(r'`[^`]*`', '', prose_of(root, f))):
+            name, _, head = link.partition('#')
+            file = os.path.normpath(os.path.join(os.path.dirname(f), name)) if name else f
+            if ':' in link: continue
+            if not os.path.exists(f'{root}/{file}'): bad.append(f'{f}: no file {link}')
+            elif head and head not in anchors(root, file): bad.append(f'{f}: no heading {link}')
+    return bad
+
+
 def able(root):
     """Three sources with one mistake of each rule, and what the rules say of them."""
     bad = []
@@ -152,6 +177,10 @@ def able(root):
         long = ['p.md:176: 609 characters in a paragraph, 600 at most',
                 'p.md:240: 254 characters in a cell, 200 at most', 'p.md:243: a paragraph splits a sentence']
         if paragraphs(d) != long: bad.append(f'paragraphs finds {paragraphs(d)}')
+        open(f'{d}/l.md', 'w').write('## The `x` of [it](a.md)\n[a](#the-x-of-it) [b](b.md) [c](#none)\n' +
+                                     '```\n[d](e)\n```\n')
+        if links(d) != ['l.md: no file b.md', 'l.md: no heading #none']: bad.append(f'links finds {links(d)}')
+        os.remove(f'{d}/l.md')
         if len(found[0]) != 4: bad.append(f'width finds {found[0]} where two lines are too wide')
         open(f'{d}/test_b.c', 'w').write('/* */\n'), open(f'{d}/test_c.c', 'w').write('/* */\n')
         open(f'{d}/README.md', 'w').write('`test_b*.c`\n')
@@ -162,7 +191,8 @@ def able(root):
 
 
 if __name__ == '__main__':
-    RULES = dict(width=width, references=references, paragraphs=paragraphs, tested=tested, able=able, format=format)
+    RULES = dict(width=width, references=references, paragraphs=paragraphs, links=links, tested=tested, able=able,
+                 format=format)
     wrong = 0
     for rule in sys.argv[2:] or RULES:
         for line in RULES[rule](ROOT): print(f'{rule}: {line}'); wrong += 1
