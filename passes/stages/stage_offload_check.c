@@ -164,16 +164,16 @@ static void refuse_many(Module *m, int n) {
   diag_help(r, "offload the layers of adjacent stages");
 }
 
-/* If all ranks run one program, the class may be any of the plan's. */
 static void check_class(Module *m) {
   StageClass class[STAGE_CLASSES];
   Str names = "";
   int n = module_classes(m, class);
-  if (!n || module_has_class(m)) return;
+  if (module_has_class(m)) return;
   for (int i = 0; i < n; i++) names = arena_list(m->arena, names, "%s", class[i].name);
   Report *r = diag_at(m->ctx->diag, "E1207", (Span){0}, "no ranks of this plan are called `%s`",
                       module_class_name(m));
-  diag_help(r, "`--class` is one of %s", names);
+  if (n) diag_help(r, "`--class` is one of %s", names);
+  else diag_help(r, "all ranks run one program: leave `--class` out");
 }
 
 void stage_tiers_check(Module *m) {

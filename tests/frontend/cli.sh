@@ -85,6 +85,7 @@ for words in "dump --list --after fuse" "dump $tiny --diff lower fuse --after gr
   expect 2 err "would be ignored: " $words
 done
 "$shardc" dump "$examples/moe.shard" --plan stages -D Pairs=2 --class first --after memory -o first.ir
+expect 1 err "all ranks run one program: leave .--class. out" dump $tiny --class first --after memory
 expect 2 err "is IR of the class first" opt first.ir --class last
 expect 4 err "help: a run is the folder that" report "$work"
 expect 2 err "takes no file" dump --list "$tiny"
