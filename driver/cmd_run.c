@@ -52,10 +52,19 @@ static void put(const char *name, int64_t v) {
   if (!given || !*given) setenv(name, text, 1);
 }
 
-/* As many GPUs as ranks, each with the shared memory that all GPUs of the target have. */
+/* That all GPUs of the one target have; else that which the programs of any target need. */
+static int64_t standin_shared(const Module *m) {
+  int64_t most = 0;
+  if (m && module_on_gpu(m)) return m->target.shared;
+  for (int i = 0; target_name(i); i++)
+    most = max_i64(most, target_find(target_name(i))->facts.shared);
+  return most;
+}
+
+/* As many GPUs as ranks. */
 static void suit_standin(const Module *m, int ranks) {
   put("SHARDC_EMULATE_DEVICES", ranks < MOST_GPUS ? ranks : MOST_GPUS);
-  if (m && module_on_gpu(m)) put("SHARDC_EMULATE_SHARED", m->target.shared);
+  put("SHARDC_EMULATE_SHARED", standin_shared(m));
 }
 
 /* The target of a given executable is unknown; its ranks take cores in the order of NUMA nodes, as

@@ -86,6 +86,8 @@ try:
         '--set', 'plan.precision=bf16', '-D', 'Layers=1', '-D', 'Heads=2', '-D', 'Vocab=256', '--set', 'train.batch=2',
         '--', 'train', '--data', f'{here}/bulk.py', '--steps', '0', '--out', 'fits', SHARDC_EMULATE_SHARED='',
         SHARDC_LIBCUDA='')
+    run(shardc, 'run', './threads', '--emulate', '--', 'train', '--out', 'given_out', SHARDC_EMULATE_SHARED='',
+        SHARDC_LIBCUDA='')
     print(f'losses {", ".join(losses("bulk_out"))}: the same bits')
 finally:
     shutil.rmtree(folder)
