@@ -298,11 +298,25 @@ static bool lacks_adapters(const OpenCheckpoint *checkpoint, int n, const Device
   return (kinds & ALL_KINDS) != ALL_KINDS;
 }
 
+/* The weights without them are another model than the checkpoint's. */
+static bool has_adapters(const OpenCheckpoint *checkpoint, int n, const Device *d, Fault *f) {
+  for (int k = 0; k < n; k++)
+    for (int i = 0; i < checkpoint[k].file.ntensors; i++) {
+      const char *name = checkpoint[k].file.tensor[i].name;
+      if (!rt_lacks_adapter(d->program, name)) continue;
+      rt_fault(f, 503, "the checkpoint has the adapter %.*s, and this model has none",
+               (int)strcspn(name, ":"), name);
+      return rt_help(f,
+                     "`export --merge` of the executable that wrote it adds adapters to weights");
+    }
+  return true;
+}
+
 static bool load_tensors(const OpenCheckpoint *checkpoint, int n, const Device *d, unsigned kinds,
                          bool fill, Fault *f) {
   RestoreFilling filling = {
       .o = checkpoint, .nfiles = n, .d = d, .fill = fill, .averages = kinds & OF_AVERAGES};
-  bool ok = true, base = lacks_adapters(checkpoint, n, d, kinds);
+  bool ok = has_adapters(checkpoint, n, d, f), base = lacks_adapters(checkpoint, n, d, kinds);
   for (int i = 0; ok && i < d->program->ntensors; i++) {
     filling.t = &d->program->tensors[i];
     if (base && rt_map_adapter(d->program, filling.t)) continue;

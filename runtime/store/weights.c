@@ -156,13 +156,19 @@ static bool named(const Loader *loader, const char *name) {
 }
 
 /* Plain files may be checkpoints and dumps, which hold more than parameters. */
+static bool is_extra(const Loader *loader, const char *name) {
+  if (loader->map.plain) return rt_lacks_adapter(loader->d->program, name);
+  return !rt_map_ignores(&loader->map, name) && !named(loader, name);
+}
+
 static bool check_extra(const Loader *loader, Fault *f) {
-  for (int k = 0; !loader->map.plain && k < loader->w->n; k++)
+  for (int k = 0; k < loader->w->n; k++)
     for (int i = 0; i < loader->w->file[k].ntensors; i++) {
       const char *name = loader->w->file[k].tensor[i].name;
-      if (rt_map_ignores(&loader->map, name) || named(loader, name)) continue;
+      if (!is_extra(loader, name)) continue;
       rt_fault(f, 303, "%s is in the file, but the model has no parameter for it", name);
-      rt_help(f, "if it is to be passed over: `ignore \"%s\"` in the weights block", name);
+      if (!loader->map.plain)
+        rt_help(f, "if it is to be passed over: `ignore \"%s\"` in the weights block", name);
       return rt_at(f, loader->w->path[k], "", -1);
     }
   return true;

@@ -30,6 +30,8 @@ bool rt_map_there(const rt_program *p); /* was one compiled in? */
 /* The weight that an adapter (line `lora` of the train block) adapts; NULL: it is no adapter. */
 const char *rt_map_adapter(const rt_program *program, const rt_tensor *tensor);
 bool rt_has_adapters(const rt_program *program);
+/* Is `item` of a checkpoint an adapter that the model does not have? */
+bool rt_lacks_adapter(const rt_program *program, const char *item);
 /* Number of tensors of a file that hold it under the names of this choice; 0: no such choice. */
 int64_t rt_rounds(const Map *map, const rt_tensor *tensor, int choice);
 /* The name of round `round` in files: choice 0 is the one that is written. False: no more names. */

@@ -28,6 +28,13 @@ const char *rt_map_adapter(const rt_program *program, const rt_tensor *tensor) {
   return tensor->kind == RT_PARAM ? setting(program, "adapter", tensor->name) : NULL;
 }
 
+bool rt_lacks_adapter(const rt_program *program, const char *item) {
+  char name[RT_NAME];
+  size_t n = strcspn(item, ":"); /* NAME, or of a number of pieces NAME:0, NAME:1, .. */
+  snprintf(name, sizeof name, "%.*s", (int)(n < sizeof name ? n : sizeof name - 1), item);
+  return rt_text_ends(name, ".lora_a") && !rt_tensor_find(program, name);
+}
+
 bool rt_has_adapters(const rt_program *program) {
   for (int i = 0; i < program->ntensors; i++)
     if (rt_map_adapter(program, &program->tensors[i])) return true;

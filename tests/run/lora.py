@@ -85,6 +85,11 @@ def exports():
             check(abs(want - whole[name][o * n + i]) < 1e-6, f'{name} [{o}, {i}]')
     check(all(whole[k] == start[k] for k in start if k not in changed) and len(changed) == 14, 'the rest is the base')
     run('./pre', 'eval', '--init', 'mg', '--data', 'x.txt', '--valid', 'x.txt')
+    said = run('./pre', 'eval', '--init', 'r1', '--valid', 'x.txt', expect=4)[1]
+    check('has the adapter layers.*.' in said and '`export --merge`' in said, f'adapters that nothing reads: {said}')
+    run('./tune', 'eval', '--resume=r1', '--valid', 'x.txt', '--dump', 'all.safetensors')
+    said = run('./pre', 'eval', '--init', 'all.safetensors', '--valid', 'x.txt', expect=4)[1]
+    check('lora_a is in the file, but the model has no parameter for it' in said, f'adapters of a dump: {said}')
     check('--merge: the model was compiled without' in run('./pre', 'export', '--resume=r0', '--out', 'x', '--merge',
                                                            expect=2)[1], '--merge without adapters')
     data = read('ad/adapter_model.safetensors')
