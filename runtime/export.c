@@ -87,6 +87,11 @@ static int64_t count_items(const Map *map, const rt_program *program) {
   return n;
 }
 
+/* Programs of several plans have their tensors in several orders. */
+static int by_name(const void *a, const void *b) {
+  return strcmp(((const SafeItem *)a)->name, ((const SafeItem *)b)->name);
+}
+
 static bool write_tensors(const Export *export, const char *folder, Fault *f) {
   char path[RT_PATH];
   NewFile n;
@@ -95,6 +100,7 @@ static bool write_tensors(const Export *export, const char *folder, Fault *f) {
   rt_join(path, folder,
           export->of == OF_ADAPTERS ? "adapter_model.safetensors" : "model.safetensors");
   if (!rt_file_begin(&n, path, 0666, f)) return false;
+  qsort(export->item, (size_t) export->n, sizeof *export->item, by_name);
   return rt_file_end(&n, rt_safe_write(n.fd, export->item, export->n, NULL, 0, &bytes, &hash, f),
                      true, f);
 }
