@@ -325,6 +325,7 @@ typedef struct Gather {
   const Device *d;
   const rt_tensor *t;
   int64_t bytes; /* of an element */
+  int64_t room;  /* elements of each rank in `send` and `all` */
   char *send, *all, *whole;
   Piece to;
   PieceWalk *walk; /* of all ranks */
@@ -340,6 +341,15 @@ static int64_t next_pieces(Gather *gather, int world) {
     longest = max_i64(longest, gather->piece[i].to - gather->piece[i].from);
   }
   return longest;
+}
+
+/* Most tensors need little: memory for STAGE elements of all ranks costs more than they do. */
+static void make_room(Gather *gather, int world, int64_t n) {
+  if (n <= gather->room) return;
+  free(gather->send), free(gather->all);
+  gather->room = n;
+  gather->send = rt_alloc((size_t)(n * gather->bytes));
+  gather->all = rt_alloc((size_t)(n * gather->bytes * world));
 }
 
 /* Elements at .. at + n - 1 of every rank's piece, as far as it has them. */
@@ -367,10 +377,10 @@ void rt_tensor_gather(const Device *d, const rt_tensor *tensor, void *whole) {
   gather.walk = rt_alloc(sizeof *gather.walk * (size_t)world);
   gather.piece = rt_alloc(sizeof *gather.piece * (size_t)world);
   for (int i = 0; i < world; i++) gather.walk[i] = rt_pieces(d->program, tensor, i);
-  gather.send = rt_alloc((size_t)(STAGE * gather.bytes));
-  gather.all = rt_alloc((size_t)(STAGE * gather.bytes * world));
-  for (int64_t n; (n = next_pieces(&gather, world)) > 0;)
+  for (int64_t n; (n = next_pieces(&gather, world)) > 0;) {
+    make_room(&gather, world, min_i64(STAGE, n));
     for (int64_t at = 0; at < n; at += STAGE)
       gather_part(&gather, world, at, min_i64(STAGE, n - at));
+  }
   free(gather.walk), free(gather.piece), free(gather.send), free(gather.all);
 }
