@@ -50,12 +50,14 @@ static void show(const Linking *linking, const LinkWords *link_words) {
   fprintf(stderr, "\n");
 }
 
-static _Noreturn void child_main(const Linking *linking, const LinkWords *link_words) {
-  int err = open(arena_printf(linking->arena, "%s/cc.err", linking->folder),
-                 O_WRONLY | O_CREAT | O_TRUNC, 0666);
+/* Runs in the memory of its parent: only system calls. */
+static _Noreturn void child_main(const char *folder, const char *said,
+                                 const LinkWords *link_words) {
+  int err = open(said, O_WRONLY | O_CREAT | O_TRUNC, 0666);
   if (err >= 0) dup2(err, STDERR_FILENO);
-  if (!chdir(linking->folder)) execvp(link_words->at[0], (char *const *)link_words->at);
-  dprintf(STDERR_FILENO, "%s\n", strerror(errno));
+  if (!chdir(folder)) execvp(link_words->at[0], (char *const *)link_words->at);
+  const char *why = strerrordesc_np(errno);
+  if (write(STDERR_FILENO, why, strlen(why)) < 0) _exit(126);
   _exit(127);
 }
 
@@ -63,8 +65,9 @@ static pid_t start(Linking *linking, LinkWords *link_words) {
   vec_push(linking->arena, *link_words, NULL);
   show(linking, link_words);
   fflush(NULL);
-  pid_t pid = fork();
-  if (pid == 0) child_main(linking, link_words);
+  const char *said = arena_printf(linking->arena, "%s/cc.err", linking->folder);
+  pid_t pid = vfork(); /* fork copies the table of all pages of a large module */
+  if (pid == 0) child_main(linking->folder, said, link_words);
   if (pid < 0) fails(linking, "E1313", CANNOT_START, link_words->at[0]);
   return pid;
 }
@@ -129,20 +132,21 @@ static bool find_library(Linking *linking) {
 
 /* Removes the folder when this process has ended, however it ends. A process of its own waits for
    that: it reads from a pipe whose other end only this process and its children hold. This process
-   does not wait for it, so init inherits it. */
-static void look_after(Arena *arena, const char *folder) {
+   does not wait for it, so init inherits it. A shell: a copy of this process would hold its memory,
+   all of which would be copied as this process writes to it. All signals are blocked in it, as the
+   caller has it. */
+static void look_after(const char *folder) {
+  static const char *const waiter =
+      "exec 3<&0; (read -r end; PATH=/usr/bin:/bin rm -rf -- \"$1\") <&3 &";
+  const char *const words[] = {"sh", "-c", waiter, "sh", folder, NULL};
   int line[2];
-  char nothing;
-  sigset_t all;
   if (pipe2(line, O_CLOEXEC)) return;
-  pid_t pid = fork();
+  pid_t pid = vfork();
   if (pid == 0) {
-    sigfillset(&all);
-    sigprocmask(SIG_BLOCK, &all, NULL);
-    if (setsid() < 0 || fork()) _exit(0);
-    close(0), close(1), close(2), close(line[1]);
-    while (read(line[0], &nothing, 1) < 0 && errno == EINTR) {}
-    remove_folder(arena, folder);
+    int nothing = open("/dev/null", O_RDWR);
+    if (setsid() < 0 || nothing < 0 || dup2(line[0], 0) < 0) _exit(0);
+    dup2(nothing, 1), dup2(nothing, 2);
+    execv("/bin/sh", (char *const *)words);
     _exit(0);
   }
   close(line[0]); /* the other end closes with the process */
@@ -156,7 +160,7 @@ char *work_folder(Ctx *c) {
   sigfillset(&all);
   sigprocmask(SIG_BLOCK, &all, &before);
   bool made = mkdtemp(path) != NULL;
-  if (made) look_after(c->arena, path);
+  if (made) look_after(path);
   sigprocmask(SIG_SETMASK, &before, NULL);
   if (made) return path;
   diag_refused(c->diag, "E1310", CANNOT_MAKE_TEMPORARY, path);
