@@ -24,6 +24,19 @@ static uint64_t power(uint64_t a, uint64_t n) {
   return result;
 }
 
+/* x 2^e modulo the prime; for a negative e by Montgomery's reduction: a multiple of the prime makes
+   the last digits 0, which are then cut off. */
+static uint64_t scaled(uint64_t x, int e) {
+  const uint64_t against = 0x790603f80fe03f81u; /* -1 / PRIME modulo 2^64 */
+  for (int n; e > 0; e -= n) n = e < BITS ? e : BITS - 1, x = product(x, (uint64_t)1 << n);
+  for (int n; e < 0; e += n) {
+    n = -e < BITS ? -e : BITS - 1;
+    uint64_t times = x * against & (((uint64_t)1 << n) - 1);
+    x = reduce(((unsigned __int128)times * PRIME + x) >> n);
+  }
+  return x;
+}
+
 /* By Euclid's algorithm: a = factor_a x and b = factor_b x modulo the prime; 0 for 0. */
 static uint64_t inverse(uint64_t x) {
   int64_t a = (int64_t)PRIME, b = (int64_t)x, factor_a = 0, factor_b = 1;
@@ -48,9 +61,7 @@ double field_of(double x) {
   if (!is_element(x)) return x;
   int exponent;
   double part = frexp(fabs(x), &exponent);
-  uint64_t whole = (uint64_t)ldexp(part, 53), two = exponent < 53 ? (PRIME + 1) / 2 : 2;
-  uint64_t scale = power(two, (uint64_t)(exponent < 53 ? 53 - exponent : exponent - 53));
-  uint64_t element = product(reduce(whole), scale);
+  uint64_t element = scaled(reduce((uint64_t)ldexp(part, 53)), exponent - 53);
   return (double)(x < 0 && element ? PRIME - element : element);
 }
 
@@ -97,12 +108,31 @@ bool field_is_log(double x) { return is_element(x) && x >= (double)((uint64_t)1 
 
 static uint64_t rank_of(double x) { return mixed(number(x) + 0x2545F4914F6CDD1Du); }
 
+enum { DIGITS = 24, MOST = 126 }; /* of constants: digits, exponents */
+
+/* Does a constant's pattern occur in the digits? If 2^e x is small modulo the prime, then 2^e x /
+   PRIME is close to a whole number: after digit e of the binary fraction x / PRIME, 26 digits are
+   alike. They are written in blocks of BITS from 2^-MOST x on: x 2^51 / PRIME is x, and 129 x /
+   PRIME. */
+static bool may_be_constant(uint64_t x) {
+  const uint64_t start = 0xb71cb89ad240; /* 2^-MOST modulo the prime */
+  uint64_t rest = product(x, start), before = 0;
+  for (int block = 0; block * BITS < 2 * MOST + BITS; block++) {
+    uint64_t more = rest * REST, whole = more / PRIME, digits = rest + whole;
+    unsigned __int128 both = (unsigned __int128)before << BITS | digits, same = ~(both ^ both >> 1);
+    same &= same >> 1, same &= same >> 2, same &= same >> 4, same &= same >> 8, same &= same >> 9;
+    if (block && same << (128 - (2 * BITS - 25)) != 0) return true;
+    rest = more - whole * PRIME, before = digits;
+  }
+  return false;
+}
+
 /* Is the element m 2^e with |m| < 2^24, a number that f32 holds? About one random element of 2^18
    is. */
 static bool is_constant(double x, double *real) {
-  enum { DIGITS = 24, MOST = 126 };
   const uint64_t least = (uint64_t)1 << DIGITS;
   uint64_t up = number(x), down = number(x);
+  if (!may_be_constant(up)) return false;
   for (int e = 0; e <= MOST; e++) {
     if (up < least) return *real = ldexp((double)up, -e), true;
     if (PRIME - up < least) return *real = -ldexp((double)(PRIME - up), -e), true;
@@ -117,12 +147,12 @@ static bool is_constant(double x, double *real) {
 /* Where the element is in the order: constants at their value, others anywhere between them, of a
    magnitude from 2^-32 to 2^32. No constant has as many digits. */
 static double place_of(double x) {
-  enum { DIGITS = 52, EXPONENTS = 6, MIDDLE = 32 };
+  enum { FRACTION = 52, EXPONENTS = 6, MIDDLE = 32 };
   double real;
   if (is_constant(x, &real)) return real;
-  uint64_t random = rank_of(x), digits = (random & (((uint64_t)1 << DIGITS) - 1)) | 1,
-           exponent = random >> DIGITS & ((1 << EXPONENTS) - 1);
-  double size = ldexp(1 + ldexp((double)digits, -DIGITS), (int)exponent - MIDDLE);
+  uint64_t random = rank_of(x), digits = (random & (((uint64_t)1 << FRACTION) - 1)) | 1,
+           exponent = random >> FRACTION & ((1 << EXPONENTS) - 1);
+  double size = ldexp(1 + ldexp((double)digits, -FRACTION), (int)exponent - MIDDLE);
   return random >> 63 ? size : -size;
 }
 
