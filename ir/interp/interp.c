@@ -29,25 +29,14 @@ Steps steps_in(const Type *space, const Type *t) {
   return s;
 }
 
-int64_t steps_at(const Type *space, const Steps *s, const int64_t *index) {
-  int64_t at = 0;
-  for (int i = 0; i < space->rank; i++) at += index[i] * s->step[i];
-  return at;
-}
-
-bool walk_next(const Type *space, int64_t *index) {
-  for (int i = space->rank; i-- > 0;) {
-    if (++index[i] < space->axis[i].size) return true;
-    index[i] = 0;
-  }
-  return false;
-}
-
 int64_t *walk_offsets(Arena *arena, const Type *space, const Type *t) {
   int64_t *offsets = ARENA_ARRAY(arena, int64_t, type_count(space)), index[MAX_RANK] = {0}, n = 0;
-  Steps s = steps_in(space, t);
-  do offsets[n++] = steps_at(space, &s, index);
-  while (walk_next(space, index));
+  Steps steps = steps_in(space, t);
+  int64_t row = walk_row(space), step = steps_in_row(space, &steps);
+  do {
+    int64_t at = steps_at(space, &steps, index);
+    for (int64_t i = 0; i < row; i++) offsets[n++] = at + i * step;
+  } while (walk_next_row(space, index));
   return offsets;
 }
 
@@ -61,8 +50,19 @@ Tensor tensor_new(Arena *arena, Type t) {
   return (Tensor){t, ARENA_ARRAY(arena, double, type_count(&t))};
 }
 
+static bool same_order(const Type *a, const Type *b) {
+  bool same = a->rank == b->rank;
+  for (int i = 0; same && i < a->rank; i++)
+    same = a->axis[i].dim == b->axis[i].dim && a->axis[i].size == b->axis[i].size;
+  return same;
+}
+
 Tensor tensor_in_order(Arena *arena, const Tensor *t, const Type *type) {
   Tensor r = tensor_new(arena, *type);
+  if (same_order(&t->type, type)) {
+    memcpy(r.at, t->at, sizeof *r.at * (size_t)type_count(type));
+    return r;
+  }
   const int64_t *from = walk_offsets(arena, type, &t->type);
   for (int64_t i = 0, n = type_count(type); i < n; i++) r.at[i] = t->at[from[i]];
   return r;

@@ -169,21 +169,42 @@ static double one_result(const InterpRun *run, bool field, const double *x) {
   return field ? field_scalar(run, x) : interp_scalar(run->op, x);
 }
 
-void run_elem(InterpRun *run) {
+typedef struct ElemRow { /* the operands along the last axis of the result */
+  bool field;
+  const LookupTable *table; /* of a lookup; else NULL */
+  const double *at[3];
+  int64_t step[3];
+} ElemRow;
+
+/* Result elements from the i-th on. */
+static void run_row(InterpRun *run, const ElemRow *row, int64_t i, int64_t n) {
   Tensor *out = run_out(run, 0);
-  int64_t index[MAX_RANK] = {0}, i = 0;
+  double x[3] = {0};
+  for (int64_t j = 0; j < n; j++) {
+    for (uint32_t k = 0; k < run->op->nin; k++) x[k] = row->at[k][j * row->step[k]];
+    double y = row->table ? lookup_bit(row->table, (int64_t)x[0], (int64_t)x[1])
+                          : one_result(run, row->field, x);
+    run_put(run, out, i + j, y);
+  }
+}
+
+void run_elem(InterpRun *run) {
+  const Type *space = &run_out(run, 0)->type;
+  int64_t index[MAX_RANK] = {0}, i = 0, n = walk_row(space);
   Steps steps[3];
-  bool looks = run->op->code == OP_lookup, field = is_of_field(run);
+  bool looks = run->op->code == OP_lookup;
   LookupTable table = looks ? lookup_table(run->arena, run->op) : (LookupTable){0};
-  for (uint32_t k = 0; k < run->op->nin; k++)
-    steps[k] = steps_in(&out->type, &run_in(run, k)->type);
+  ElemRow row = {.field = is_of_field(run), .table = looks ? &table : NULL};
+  for (uint32_t k = 0; k < run->op->nin; k++) {
+    steps[k] = steps_in(space, &run_in(run, k)->type);
+    row.step[k] = steps_in_row(space, &steps[k]);
+  }
   do {
-    double x[3] = {0};
     for (uint32_t k = 0; k < run->op->nin; k++)
-      x[k] = run_in(run, k)->at[steps_at(&out->type, &steps[k], index)];
-    double y = looks ? lookup_bit(&table, (int64_t)x[0], (int64_t)x[1]) : one_result(run, field, x);
-    run_put(run, out, i++, y);
-  } while (walk_next(&out->type, index));
+      row.at[k] = run_in(run, k)->at + steps_at(space, &steps[k], index);
+    run_row(run, &row, i, n);
+    i += n;
+  } while (walk_next_row(space, index));
 }
 
 static void run_rand(InterpRun *run) {

@@ -81,8 +81,32 @@ typedef struct Steps {
 
 int64_t stride_of(const Type *t, Str dim); /* in the dense order of t; 0 if absent */
 Steps steps_in(const Type *space, const Type *t);
-int64_t steps_at(const Type *space, const Steps *s, const int64_t *index);
-bool walk_next(const Type *space, int64_t *index); /* false after the last; index begins as zeros */
+static inline int64_t steps_at(const Type *space, const Steps *s, const int64_t *index) {
+  int64_t at = 0;
+  for (int i = 0; i < space->rank; i++) at += index[i] * s->step[i];
+  return at;
+}
+/* The next point of the first `rank` axes; false after the last; index begins as zeros. */
+static inline bool walk_axes(const Type *space, int rank, int64_t *index) {
+  for (int i = rank; i-- > 0;) {
+    if (++index[i] < space->axis[i].size) return true;
+    index[i] = 0;
+  }
+  return false;
+}
+static inline bool walk_next(const Type *space, int64_t *index) {
+  return walk_axes(space, space->rank, index);
+}
+/* The same by rows, of the last axis. */
+static inline bool walk_next_row(const Type *space, int64_t *index) {
+  return walk_axes(space, space->rank - 1, index);
+}
+static inline int64_t walk_row(const Type *space) {
+  return space->rank ? space->axis[space->rank - 1].size : 1;
+}
+static inline int64_t steps_in_row(const Type *space, const Steps *s) {
+  return space->rank ? s->step[space->rank - 1] : 0;
+}
 /* Offsets in t of all points of a space, in walking order. */
 int64_t *walk_offsets(Arena *arena, const Type *space, const Type *t);
 Type type_of_dims(const Type *t, int n, const Str *dims); /* only those axes, in the order listed */

@@ -114,19 +114,16 @@ PlacedAddress placed_address(const PlacedCall *call, ValueId v) {
 
 bool placed_same(PlacedAddress a, PlacedAddress b) { return a.memory == b.memory && a.at == b.at; }
 
-static bool visit_element(const PlacedCall *call, ValueId v, PlacedAddress address, double *x,
-                          Access access) {
-  Elem e = value_type(call->f, v)->elem;
+static bool visit_element(PlacedAddress address, Elem e, Mark mark, double *x, Access access) {
   int64_t size = elem_bytes(e);
   if (!placed_inside(address, size)) return false;
-  bool own = placed_marked(address, size, call->mark[v]);
+  bool own = placed_marked(address, size, mark);
   if (access == READ && x) placed_read(address, e, x, 1);
   else placed_touch(address, size, access != READ);
   if (access == WRITE) placed_write(address, e, x, 1);
   if (access == SPOIL) memset(address.memory->byte + address.at, 0xff, (size_t)size);
   if (access == SPOIL && address.memory->element) address.memory->element[address.at] = NAN;
-  for (int64_t i = 0; access != READ && i < size; i++)
-    address.memory->mark[address.at + i] = call->mark[v];
+  for (int64_t i = 0; access != READ && i < size; i++) address.memory->mark[address.at + i] = mark;
   return own || access != READ;
 }
 
@@ -139,13 +136,15 @@ static PlacedAddress element_at(const PlacedCall *call, ValueId v, const int64_t
 
 bool placed_visit(const PlacedCall *call, ValueId v, Tensor *tensor, Access access) {
   const Value *value = &call->f->values.at[v];
-  int64_t index[MAX_RANK] = {0}, i = 0;
+  const Type *space = &value->type;
+  int64_t index[MAX_RANK] = {0}, i = 0, n = walk_row(space);
+  int64_t step = space->rank ? value->storage.stride[space->rank - 1] * elem_bytes(space->elem) : 0;
   bool fine = true;
   do {
-    fine &=
-        visit_element(call, v, element_at(call, v, index), tensor ? &tensor->at[i] : NULL, access);
-    i++;
-  } while (walk_next(&value->type, index));
+    PlacedAddress at = element_at(call, v, index);
+    for (int64_t j = 0; j < n; j++, i++, at.at += step)
+      fine &= visit_element(at, space->elem, call->mark[v], tensor ? &tensor->at[i] : NULL, access);
+  } while (walk_next_row(space, index));
   return fine;
 }
 
