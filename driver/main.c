@@ -60,6 +60,7 @@ static void on_abort(int signal) {
 
 int main(int argc, char **argv) {
   signal(SIGABRT, on_abort);
+  signal(SIGXFSZ, SIG_IGN); /* the write past a limit of file sizes fails, and is reported */
   const char *first = argc > 1 ? argv[1] : "";
   if (!strcmp(first, "--help") || !strcmp(first, "-h")) first = "help";
   if (!strcmp(first, "--version") || !strcmp(first, "-v")) first = "version";

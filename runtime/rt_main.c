@@ -41,6 +41,12 @@ static int run_command(Run *r) {
                                : rt_sample(r);
 }
 
+/* The exit status, once all that was printed is out. */
+static int written(int status) {
+  if (fflush(stdout) && status == 0) rt_fail(403, "cannot write to the output");
+  return status;
+}
+
 /* Every plan and target that was compiled in. */
 static void print_version(const rt_program *p) {
   rt_say(stdout, "%s, compiled by %s\n", p->model, p->compiler);
@@ -54,8 +60,8 @@ int main(int argc, char **argv) {
   Fault f = {0};
   const char *slash = strrchr(argv[0], '/'), *name = slash ? slash + 1 : argv[0];
   if (!check_program(r->p, &f) || !rt_options_read(&r->o, argc, argv, &f)) rt_die(&f);
-  if (r->o.at[OPT_help].given) return rt_options_help(name, r->p->model), 0;
-  if (r->o.at[OPT_version].given) return print_version(r->p), 0;
+  if (r->o.at[OPT_help].given) return rt_options_help(name, r->p->model), written(0);
+  if (r->o.at[OPT_version].given) return print_version(r->p), written(0);
   r->first = r->p;
   if (!rt_start_node(r, name, &f)) rt_die(&f);
   rt_watch_start(&r->watch);
@@ -71,6 +77,5 @@ int main(int argc, char **argv) {
   rt_data_close(&r->data); /* before the device, for whose tensors it may be reading */
   if (r->device.kind) rt_device_stop(&r->device);
   rt_comm_close(&r->comm);
-  if (fflush(stdout) && status == 0) rt_fail(403, "cannot write to the output");
-  exit(status); /* not return: the thread that waits for signals looks at `run` */
+  exit(written(status)); /* not return: the thread that waits for signals looks at `run` */
 }

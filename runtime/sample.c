@@ -12,6 +12,7 @@
 #include "runtime/data/shuffle.h"
 #include "run_tokenizer.h"
 #include "sample_stop.h"
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -289,20 +290,21 @@ int rt_sample(Run *r) {
   if (!start_window(&sampler, &f)) rt_die(&f);
   double start = rt_now();
   int64_t i = 0;
-  bool closed = false, more = true; /* closed: nobody reads any more */
-  int caught = 0;
-  for (; more && i < tokens && !(caught = ends(r, closed)); i++) {
+  bool more = true;
+  int caught = 0, lost = 0; /* why the output takes no more; EPIPE: nobody reads it */
+  for (; more && i < tokens && !(caught = ends(r, lost)); i++) {
     if (!run_logits(&sampler, &f)) rt_die_on_all(r, &f);
     int32_t token = choose(&sampler, rt_uniform(seed, 1, (uint64_t)i));
     append(&sampler, token);
     more = rt_sample_stop_put(&stop, token);
-    closed = fflush(stdout) != 0;
+    lost = fflush(stdout) ? errno : 0;
   }
   rt_sample_stop_close(&stop);
   rt_run_tokenizer_close(&sampler.tokenizer);
   fflush(stdout);
   say_speed(&sampler, i, rt_now() - start);
   if (!rt_finish(r, NULL, &f)) rt_die_on_all(r, &f);
+  if (lost && lost != EPIPE) rt_fail(403, "cannot write to the output: %s", strerror(lost));
   free(sampler.window), free(sampler.weight), free(sampler.order), free(sampler.whole);
   return caught && caught != CLOSED ? 128 + caught : 0;
 }

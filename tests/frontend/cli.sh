@@ -73,6 +73,7 @@ if [ -e /dev/full ]; then
   expect 4 err "help: free some space" dump "$examples/mlp.shard" -o /dev/full
   expect 4 err "help: free some space" launch slurm "$examples/mlp.shard" -o /dev/full
 fi
+(ulimit -f 1; expect 4 err "too large" dump "$examples/mlp.shard" -o large.ir; exit $failed) || failed=1
 expect 0 out "^fuse" dump --list
 # Options that a call would ignore are refused, and numbers are whole words.
 tiny=tiny.shard # a path may have spaces, lists of words are split

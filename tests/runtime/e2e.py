@@ -54,6 +54,10 @@ def case_learns():
     check(e['step'] == 200 and e['loss'] < 3, 'eval --json')
     check(toy('sample', '--out', 'a', '--prompt', 'the ', '--tokens', '50', '--top-k', '5').startswith('the '),
           'sample')
+    with open('/dev/full', 'w') as full:
+        for words in ('sample', '--out', 'a', '--tokens', '9'), ('--help',):
+            p = subprocess.run([TOY, *words], cwd=D, stdout=full, stderr=subprocess.PIPE, text=True)
+            check(p.returncode == 1 and 'R0403' in p.stderr, f'{words} to a full disk: {p.returncode}, {p.stderr}')
     check(toy('sample', '--out', 'a', '--seed', '3') == toy('sample', '--out', 'a', '--seed', '3'),
           'same seed, same sample')
     info = json.loads(toy('info', '--json'))
