@@ -1,4 +1,4 @@
-"""Every code of a diagnostic is produced by a file, and explained.   codes.py SHARDC ROOT NOFORK
+"""Every code of a diagnostic is produced by a file, and explained; no other code is.   codes.py SHARDC ROOT NOFORK
 
 A file of tests/frontend/codes says how: `# run: ARGUMENTS` with FILE for itself, and `# expect: CODE [at LINE:COLUMN]`;
 `# with: NAME=VALUE` sets the environment: FOLDER is an empty folder, NOFORK a library without processes, ROOT this
@@ -61,5 +61,6 @@ for code in codes:
     if code not in covered: wrong.append(f'{code}: no file produces it')
     if code not in explained: wrong.append(f'{code}: no row in driver/explain.def')
     if not re.search(f'^{code}: ', told, re.M): wrong.append(f'{code}: shardc explain fails')
+wrong += [f'{code}: explained, and no source gives it' for code in sorted(explained - set(codes))]
 for line in wrong: print(line)
 sys.exit(len(wrong) > 0)
