@@ -215,21 +215,33 @@ static void fact_params(PlanCheck *check, Report *r, Str dim) {
   if (text) diag_fact(r, "`%s` is a dimension of %s%s", dim, text, n > 6 ? ", .." : "");
 }
 
+bool plan_is_stack_dim(const PlanCheck *check, Str dim) {
+  for (uint32_t i = 0; i < check->e->params.n; i++)
+    if (dims_has(&check->e->params.at[i]->lead, dim)) return true;
+  return false;
+}
+
+/* 0: it is open, or another message is about it. */
+static int64_t size_to_divide(const PlanCheck *check, Str dim) {
+  int64_t size = strcmp(dim, "Batch") ? stored_size_of(check->e->sizes, dim) : 0;
+  return size > 0 && !plan_is_stack_dim(check, dim) ? size : 0;
+}
+
 static void help_divisors(PlanCheck *check, Report *r, const PlaceLine *rule) {
   int64_t common = 0;
   Str names = "", list = "";
-  uint32_t n = 0, before = 0, seen = 0;
-  for (uint32_t i = 0; i < rule->dims.n; i++) before += !rule->dims.at[i].otherwise;
+  uint32_t n = 0, all = 0, seen = 0;
+  for (uint32_t i = 0; i < rule->dims.n; i++)
+    all += size_to_divide(check, rule->dims.at[i].dim) > 0;
   for (uint32_t i = 0; i < rule->dims.n; i++) {
-    const Placed *placed = &rule->dims.at[i];
-    int64_t size = stored_size_of(check->e->sizes, placed->dim);
-    if (placed->otherwise || size <= 0) continue;
-    common = gcd_i64(common, size);
+    Str dim = rule->dims.at[i].dim;
+    if (!size_to_divide(check, dim)) continue;
+    common = gcd_i64(common, size_to_divide(check, dim));
     names = arena_printf(check->e->arena, "%s%s%s", names,
-                         !seen                ? ""
-                         : seen + 1 == before ? " and "
-                                              : ", ",
-                         placed->dim);
+                         !seen             ? ""
+                         : seen + 1 == all ? " and "
+                                           : ", ",
+                         dim);
     seen++;
   }
   for (int64_t k = 1; k <= common && k <= 4096 && n < 16; k++)
@@ -245,22 +257,16 @@ static void help_padding(Report *r, const Placed *placed, int64_t size, int64_t 
               placed->dim, (long long)size, (long long)ranks, (long long)stored);
 }
 
-bool plan_is_stack_dim(const PlanCheck *check, Str dim) {
-  for (uint32_t i = 0; i < check->e->params.n; i++)
-    if (dims_has(&check->e->params.at[i]->lead, dim)) return true;
-  return false;
-}
-
 static void check_divides(PlanCheck *check, const PlaceLine *rule) {
   int64_t ranks = plan_ranks_of(rule);
   for (uint32_t i = 0; i < rule->dims.n; i++) {
     const Placed *placed = &rule->dims.at[i];
-    int64_t size = stored_size_of(check->e->sizes, placed->dim);
+    int64_t size = size_to_divide(check, placed->dim);
     if (plan_is_stack_dim(check, placed->dim)) {
-      check_layers(check, placed, size, ranks);
+      check_layers(check, placed, stored_size_of(check->e->sizes, placed->dim), ranks);
       continue;
     }
-    if (size <= 0 || size % ranks == 0 || !strcmp(placed->dim, "Batch")) continue;
+    if (size % ranks == 0) continue;
     Report *r = world_error(check->w, "E0701", placed->span,
                             "cannot split `%s` (%lld) over mesh axis `%s` (%lld)", placed->dim,
                             (long long)size, axes_text(check, rule), (long long)ranks);

@@ -67,14 +67,14 @@ static const Mistake mistakes[] = {
      "  = help: divisors of 768 near 10: 8, 12\n"},
     {"plans.shard",
      {{11, "data = 8", "tensor = 8"},
-      {12, "Batch -> data", "Heads, Mlp -> tensor"},
+      {12, "Batch -> data", "Heads, Mlp -> tensor else Embed"},
       {14, "zero      2 over data bucket = 25MiB", ""}},
      "error[E0701]: cannot split `Heads` (12) over mesh axis `tensor` (8)\n"
      "  --> plans.shard:12:13\n"
-     "12 |   place     Heads, Mlp -> tensor\n"
+     "12 |   place     Heads, Mlp -> tensor else Embed\n"
      "   |             ^^^^^ 12 is not a multiple of 8\n"
      "   = `Heads` is a dimension of GPT2.h.*.attn.c_attn, c_attn_b, c_proj\n"
-     "   = help: tensor sizes that divide Heads and Mlp: 1, 2, 3, 4, 6, 12\n"},
+     "   = help: tensor sizes that divide Heads, Mlp and Embed: 1, 2, 3, 4, 6, 12\n"},
     {"plans.shard",
      {{11, "data = 8", "tensor = 4"},
       {12, "Batch -> data", "Heads, Embed -> tensor"},
