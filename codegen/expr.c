@@ -12,6 +12,7 @@
    stored. */
 #include "expr.h"
 #include "ir/apart.h"
+#include "ir/kernel/codes.h"
 
 bool expr_is_argument(const Fn *k, ValueId v) { return k->values.at[v].def == NO_OP; }
 
@@ -491,11 +492,15 @@ static void store_at(Emit *e, ValueId v, uint32_t buffer, const Point *p, LLVMVa
 
 void expr_put(Emit *e, ValueId v, const Point *p, LLVMValueRef value) {
   must(value && v < e->k->values.n, "kernel %s: nothing is stored as value %u", e->k->name, v);
-  Branch b = {0};
-  if (p->guard) b = emit_if(e, p->guard);
-  for (uint32_t r = 0; r < e->k->results.n; r++)
-    if (e->k->results.at[r] == v) store_at(e, v, e->k->args.n + r, p, value);
-  if (p->guard) emit_end_if(e, b);
+  Branch branch = {0};
+  if (p->guard) branch = emit_if(e, p->guard);
+  for (uint32_t r = 0; r < e->k->results.n; r++) {
+    if (e->k->results.at[r] != v) continue;
+    uint32_t buffer = e->k->args.n + r;
+    if (kernel_codes(e->k, buffer, &(Codes){0})) e->target->code->put_codes(e, v, buffer, p);
+    else store_at(e, v, buffer, p, value);
+  }
+  if (p->guard) emit_end_if(e, branch);
 }
 
 /* The one index decides; other dims are those of the current row. */

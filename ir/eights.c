@@ -19,6 +19,13 @@ const EightsFormat *eights_format_of(const Op *quantize) {
   return eights_format(attr_str(&quantize->attrs, ATTR_format, NULL));
 }
 
+const EightsFormat *eights_format_at(int64_t number) {
+  bool is = number >= 0 && number < (int64_t)(sizeof formats / sizeof *formats);
+  return is ? &formats[number] : NULL;
+}
+
+int64_t eights_format_number(const EightsFormat *format) { return format - formats; }
+
 /* That of the number halfway between 1 and the next one, half above 1. */
 double eights_error(const EightsFormat *format) {
   double half = ldexp(1, -format->mantissa - 1);

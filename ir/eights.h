@@ -21,6 +21,9 @@ typedef enum Eights { EIGHTS_VALUE, EIGHTS_WEIGHT, EIGHTS_GRADIENT, EIGHTS_COUNT
 
 const EightsFormat *eights_format(const char *name); /* NULL: there is none */
 const EightsFormat *eights_format_of(const Op *quantize);
+/* Formats have numbers from 0 on. NULL: there is none. */
+const EightsFormat *eights_format_at(int64_t number);
+int64_t eights_format_number(const EightsFormat *format);
 /* The largest relative error of a number that is not below the smallest normal one. */
 double eights_error(const EightsFormat *format);
 double eights_round(const EightsFormat *format, double x, double most);

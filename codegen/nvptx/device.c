@@ -3,6 +3,7 @@
    libm (math_f64.c). */
 #include "codegen/arith.h"
 #include "codegen/device_code.h"
+#include "put_codes.h"
 #include "families.h"
 #include "math.h"
 #include "phase.h"
@@ -73,6 +74,7 @@ const DeviceCode nvptx_code = {
     .aligned = true,
     .constant_space = GLOBAL_SPACE,
     .begin_phase = nvptx_begin_phase,
+    .put_codes = nvptx_put_codes,
     .exp = nvptx_exp,
     .exp_negative = nvptx_exp_negative,
     .reciprocal = nvptx_reciprocal,

@@ -33,6 +33,7 @@ typedef struct Gemm {
   GemmFragments fa, fb; /* of tensor cores */
   Registers columns;    /* sums of the thread's columns */
   Registers ahead;      /* words of the first step of the tile of k that follows */
+  struct GemmCodes *codes;
 } Gemm;
 
 /* ---- the whole (gemm.c) ---- */
@@ -48,6 +49,15 @@ LLVMValueRef gemm_bulk_full(Gemm *x, LLVMValueRef stage); /* of a stage, by its 
 LLVMValueRef gemm_bulk_empty(Gemm *x, LLVMValueRef stage);
 /* By one thread: tile kt of k of both operands to the stage of that number, at that offset. */
 void gemm_bulk_bring(Gemm *x, LLVMValueRef kt, LLVMValueRef number, LLVMValueRef stage);
+
+/* ---- codes of 8 bits for it (gemm_codes.c) ---- */
+void gemm_codes_start(Gemm *x, LLVMValueRef row); /* row: i32: the warp's first one in a tile */
+void gemm_codes_aim(Gemm *x);                     /* before the first block of a tile */
+/* One step of a block's sums: descriptors of both operands; add: else the sums begin. */
+void gemm_codes_step(Gemm *x, LLVMValueRef a, LLVMValueRef b, LLVMValueRef add);
+void gemm_codes_scales(Gemm *x, LLVMValueRef kt); /* reads those of tile kt of k */
+void gemm_codes_wait(Gemm *x);                    /* until the block's sums are complete */
+void gemm_codes_add(Gemm *x);                     /* adds them, times their scales, to the sums */
 
 /* ---- sums (gemm_fma.c, gemm_mma.c) ---- */
 void gemm_fma(Gemm *x, LLVMValueRef stage);

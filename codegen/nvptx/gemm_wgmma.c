@@ -20,6 +20,8 @@
    constants. A thread copies one piece of 16 bytes of each 16 rows of each panel, so that the
    swizzle of all its pieces is the same. Pieces that do not exist are zeros.
 
+   Operands that are codes of 8 bits have sums for each block and other ones for all: gemm_codes.c.
+
    With bulk tensor copies one thread does all that, and the barriers are others: gemm_bulk.c. */
 #include "bulk.h"
 #include "gemm.h"
@@ -98,7 +100,7 @@ static Incoming incoming_of(Gemm *gemm, bool is_b) {
                        .mn_extent = is_b ? gemm->g.n : gemm->g.m};
   if (!gemm_flat(is_b ? &gemm->p.n : &gemm->p.m, is_b, gemm->g.tile[is_b ? GEMM_N : GEMM_M],
                  &incoming.mn) ||
-      !gemm_flat(&gemm->p.k, is_b, WGMMA_K, &incoming.k))
+      !gemm_flat(&gemm->p.k, is_b, gemm->g.tile[GEMM_K], &incoming.k))
     bug("kernel %s: an operand of wgmma is not flat", gemm->k->name);
   incoming.row = warp_div(w, w->thread, WGMMA_PIECES);
   incoming.piece = warp_rem(w, w->thread, WGMMA_PIECES);
@@ -114,7 +116,7 @@ static LLVMValueRef moved(Gemm *gemm, bool is_b, LLVMValueRef from, LLVMValueRef
 /* The thread's first piece of a tile of the result, if it began at k = 0. */
 static void aim(Gemm *gemm, Incoming *incoming, bool is_b) {
   Warp *w = &gemm->w;
-  LLVMValueRef piece = warp_times(w, incoming->piece, WGMMA_PIECE / 2);
+  LLVMValueRef piece = warp_times(w, incoming->piece, WGMMA_PIECE / incoming->side->elem);
   LLVMValueRef mn = incoming->row, k = piece;
   if (!incoming->side->along_k) mn = piece, k = incoming->row;
   incoming->mn0 = is_b ? gemm->n0 : gemm->m0;
@@ -140,12 +142,13 @@ static LLVMValueRef left_of(Gemm *gemm, const Incoming *incoming, LLVMValueRef k
   Warp *w = &gemm->w;
   const GemmSide *side = incoming->side;
   int64_t tile = side->along_k ? side->rows : side->columns;
-  bool whole = side->rows % WGMMA_COPY_ROWS == 0 && (panel + 1) * WGMMA_K <= side->columns;
-  if (whole && incoming->mn_extent % tile == 0 && gemm->g.k % WGMMA_K == 0) return NULL;
+  int64_t depth = gemm->g.tile[GEMM_K], across = WGMMA_PANEL / side->elem;
+  bool whole = side->rows % WGMMA_COPY_ROWS == 0 && (panel + 1) * across <= side->columns;
+  if (whole && incoming->mn_extent % tile == 0 && gemm->g.k % depth == 0) return NULL;
   LLVMValueRef mn = mn_left(gemm, incoming, tile),
-               k = warp_sub(w, warp_i32(w, gemm->g.k), warp_times(w, kt, WGMMA_K));
+               k = warp_sub(w, warp_i32(w, gemm->g.k), warp_times(w, kt, depth));
   LLVMValueRef column =
-      warp_plus(w, warp_times(w, incoming->piece, WGMMA_PIECE / 2), panel * WGMMA_K);
+      warp_plus(w, warp_times(w, incoming->piece, WGMMA_PIECE / side->elem), panel * across);
   return LLVMBuildSelect(gemm->e->builder, warp_less(w, column, side->along_k ? k : mn),
                          warp_sub(w, side->along_k ? mn : k, incoming->row), warp_i32(w, 0), "");
 }
@@ -155,13 +158,13 @@ static void bring(Gemm *gemm, Incoming *incoming, bool is_b, LLVMValueRef kt, LL
   const GemmSide *side = incoming->side;
   int64_t step = side->along_k ? incoming->mn : incoming->k, bytes = gemm_panel_bytes(side);
   LLVMValueRef to = warp_add(w, stage, incoming->to);
-  LLVMValueRef k = tile_offset(w, &gemm->p.k, is_b, warp_times(w, kt, WGMMA_K));
+  LLVMValueRef k = tile_offset(w, &gemm->p.k, is_b, warp_times(w, kt, gemm->g.tile[GEMM_K]));
   LLVMValueRef first = moved(gemm, is_b, incoming->base, k);
   for (int64_t panel = 0; panel < gemm_panels(side); panel++) {
     LLVMValueRef left = left_of(gemm, incoming, kt, panel);
     for (int64_t row = 0; row < side->rows; row += WGMMA_COPY_ROWS)
       warp_copy_more(w, to, panel * bytes + row * WGMMA_PANEL, first,
-                     panel * WGMMA_PANEL + row * step * 2, row, left);
+                     panel * WGMMA_PANEL + row * step * side->elem, row, left);
   }
 }
 
@@ -257,22 +260,28 @@ static LLVMValueRef operand(Gemm *gemm, const GemmSide *side, LLVMValueRef at, i
   return warpgroup_operand(w, at, side->along_k ? 0 : panel);
 }
 
-/* 16 elements of k further, in the descriptor's units. */
+/* The next step of k, in the descriptor's units. */
 static LLVMValueRef step_of(Gemm *gemm, const GemmSide *side, LLVMValueRef from, int s) {
-  int64_t bytes = side->along_k ? 32 : 16 * WGMMA_PANEL;
+  int64_t bytes = side->along_k ? WGMMA_STEP_BYTES : 16 * WGMMA_PANEL;
   return s ? LLVMBuildAdd(gemm->e->builder, from, emit_i64(gemm->e, s * bytes / 16), "") : from;
 }
 
+/* begun: NULL: the sums begin with this tile. */
 static void multiply_tile(Gemm *gemm, LLVMValueRef stage, LLVMValueRef group, LLVMValueRef begun) {
   Warp *w = &gemm->w;
-  LLVMValueRef at = offset_of(gemm, stage), yes = LLVMConstInt(LLVMTypeOf(begun), 1, 0);
+  LLVMTypeRef i1 = LLVMInt1TypeInContext(gemm->e->context);
+  LLVMValueRef at = offset_of(gemm, stage), yes = LLVMConstInt(i1, 1, 0);
+  if (!begun) begun = LLVMConstInt(i1, 0, 0);
   LLVMValueRef a = operand(gemm, &gemm->g.a, at, WGMMA_ROWS, group),
                b = operand(gemm, &gemm->g.b, warp_plus(w, at, gemm->g.a.bytes), 0, NULL);
   warpgroup_begin(w);
-  for (int s = 0; s < WGMMA_K / 16; s++)
-    warpgroup_multiply(w, gemm->p.compute, &gemm->sums, step_of(gemm, &gemm->g.a, a, s),
-                       !gemm->g.a.along_k, step_of(gemm, &gemm->g.b, b, s), !gemm->g.b.along_k,
-                       s ? yes : begun);
+  for (int s = 0; s < WGMMA_PANEL / WGMMA_STEP_BYTES; s++) {
+    LLVMValueRef x = step_of(gemm, &gemm->g.a, a, s), y = step_of(gemm, &gemm->g.b, b, s);
+    if (gemm->p.codes) gemm_codes_step(gemm, x, y, s ? yes : begun);
+    else
+      warpgroup_multiply(w, gemm->p.compute, &gemm->sums, x, !gemm->g.a.along_k, y,
+                         !gemm->g.b.along_k, s ? yes : begun);
+  }
   warpgroup_commit(w);
 }
 
@@ -309,6 +318,22 @@ static void multiply(Gemm *gemm, const Turn *newest, const Turn *oldest, LLVMVal
   if (gemm->g.seek_ctas) some = emit_if(gemm->e, warp_less(w, gemm->from, gemm->to));
   leave(gemm, oldest);
   if (gemm->g.seek_ctas) emit_end_if(gemm->e, some);
+}
+
+/* The same of codes: sums of a block are complete before they are added to those of others, while
+   the other warpgroup multiplies. */
+static void multiply_codes(Gemm *gemm, const Turn *turn, LLVMValueRef group) {
+  LLVMValueRef kt;
+  warp_fill(&gemm->w, &gemm->sums, emit_f32(gemm->e, 0));
+  gemm_codes_aim(gemm);
+  Loop loop = each_tile_of_k(gemm, &kt);
+  wait_full(gemm, turn);
+  multiply_tile(gemm, now(gemm, turn), group, NULL);
+  gemm_codes_scales(gemm, kt);
+  gemm_codes_wait(gemm);
+  leave(gemm, turn);
+  gemm_codes_add(gemm);
+  emit_loop_end(gemm->e, &loop);
 }
 
 /* ---- the way out ---- */
@@ -444,11 +469,13 @@ static void multiply_all(Gemm *gemm, LLVMValueRef warp) {
   out.rooms = warp_plus(w, warp_times(w, group, WGMMA_THREADS / 32 * each), ring);
   gemm->sums = warp_registers(w, w->f32, (int)gemm->g.tile[GEMM_N] / 2);
   if (gemm_has_columns(gemm)) gemm_columns_start(gemm);
+  if (gemm->p.codes) gemm_codes_start(gemm, out.row);
   Turn newest = turn_new(gemm, 0), oldest = turn_new(gemm, NO_PARITY);
   for (int s = 0; !gemm_is_bulk(gemm) && s < stages(gemm); s++)
     warpgroup_arrive(w, empty(gemm, warp_i32(w, s)), everybody(gemm));
   Loop tile = each_tile(gemm);
-  multiply(gemm, &newest, &oldest, group);
+  if (gemm->p.codes) multiply_codes(gemm, &newest, group);
+  else multiply(gemm, &newest, &oldest, group);
   put_tile(gemm, &out);
   emit_loop_end(gemm->e, &tile);
 }

@@ -67,12 +67,27 @@ static void with_sums(Warp *w, const char *text, const char *more, const Registe
 }
 
 /* The instruction up to its sums. */
-static const char *product_text(Warp *w, Elem elem, const Registers *sums) {
-  const char *names = "$0", *type = elem == ELEM_bf16 ? "bf16" : "f16";
-  must(elem_is_half(elem), "kernel %s: wgmma of %s", w->e->k->name, elem_name(elem));
+static const char *text_of(Warp *w, int k, const char *a, const char *b, const Registers *sums) {
+  const char *names = "$0";
   for (int i = 1; i < sums->n; i++) names = arena_printf(w->e->arena, "%s, $%d", names, i);
-  return arena_printf(w->e->arena, "wgmma.mma_async.sync.aligned.m64n%dk16.f32.%s.%s {%s}",
-                      2 * sums->n, type, type, names);
+  return arena_printf(w->e->arena, "wgmma.mma_async.sync.aligned.m64n%dk%d.f32.%s.%s {%s}",
+                      2 * sums->n, k, a, b, names);
+}
+
+static const char *product_text(Warp *w, Elem elem, const Registers *sums) {
+  const char *type = elem == ELEM_bf16 ? "bf16" : "f16";
+  must(elem_is_half(elem), "kernel %s: wgmma of %s", w->e->k->name, elem_name(elem));
+  return text_of(w, 16, type, type, sums);
+}
+
+void warpgroup_multiply_codes(Warp *w, const char *format_a, const char *format_b,
+                              const Registers *sums, LLVMValueRef a, LLVMValueRef b,
+                              LLVMValueRef add) {
+  int n = 2 * sums->n;
+  const char *text = arena_printf(w->e->arena, "%s, $%d, $%d, $%d, 1, 1;",
+                                  text_of(w, 32, format_a, format_b, sums), n, n + 1, n + 2);
+  LLVMValueRef args[] = {a, b, add};
+  with_sums(w, text, "l,l,b,", sums, 3, args);
 }
 
 void warpgroup_multiply(Warp *w, Elem elem, const Registers *sums, LLVMValueRef a, bool a_across,

@@ -26,6 +26,10 @@ void warpgroup_begin(Warp *w); /* before the first product of a group */
    what is contiguous in the operand. */
 void warpgroup_multiply(Warp *w, Elem elem, const Registers *sums, LLVMValueRef a, bool a_across,
                         LLVMValueRef b, bool b_across, LLVMValueRef add);
+/* The same of 64 x n x 32 codes of these formats (ir/eights.h), with k contiguous. */
+void warpgroup_multiply_codes(Warp *w, const char *format_a, const char *format_b,
+                              const Registers *sums, LLVMValueRef a, LLVMValueRef b,
+                              LLVMValueRef add);
 /* The same with a of 16 bits in four words of each thread, as sums leave it: two rows of eight in
    turn. */
 void warpgroup_multiply_words(Warp *w, Elem elem, const Registers *sums, const LLVMValueRef a[4],

@@ -13,19 +13,23 @@ _Static_assert(COUNT_OF(gemm_variant) == GEMM_WGMMA + 1, "a word per GemmMath");
 
 static bool halves(const GemmPlan *plan) { return plan->math >= GEMM_MMA; }
 
-int64_t gemm_panels(const GemmSide *side) { return ceil_div(side->columns, WGMMA_K); }
+int64_t gemm_panels(const GemmSide *side) {
+  return ceil_div(side->columns * side->elem, WGMMA_PANEL);
+}
 
 int64_t gemm_panel_bytes(const GemmSide *side) {
   return ceil_div(side->rows, WGMMA_COPY_ROWS) * WGMMA_COPY_ROWS * side->pitch;
 }
 
-static GemmSide side_of(const GemmPlan *plan, int64_t extent, int64_t copy) {
+static GemmSide side_of(const GemmPlan *plan, int64_t extent, int64_t copy, bool codes) {
   GemmSide side = {.along_k = copy % 2 == COPY_SINGLE_K,
                    .async = copy == COPY_ASYNC_K || copy == COPY_ASYNC_MN,
                    .wide = copy >= COPY_WIDE_K,
                    .swizzled = halves(plan),
                    .panels = plan->math == GEMM_WGMMA,
-                   .elem = halves(plan) ? 2 : 4};
+                   .elem = codes          ? 1
+                           : halves(plan) ? 2
+                                          : 4};
   side.rows = side.along_k ? extent : plan->tile[GEMM_K];
   side.columns = side.along_k ? plan->tile[GEMM_K] : extent;
   side.pitch = side.panels ? WGMMA_PANEL : side.columns * side.elem;
@@ -116,8 +120,8 @@ GemmPlan gemm_plan(const Product *product, GemmMath math, const int64_t tile[GEM
   plan.tiles_m = ceil_div(plan.m, tile[GEMM_M]), plan.tiles_n = ceil_div(plan.n, tile[GEMM_N]);
   plan.tiles_k = ceil_div(plan.k, tile[GEMM_K]);
   plan.range = ceil_div(plan.tiles_k, tile[GEMM_SPLITS]);
-  plan.a = side_of(&plan, tile[GEMM_M], tile[GEMM_COPY_A]);
-  plan.b = side_of(&plan, tile[GEMM_N], tile[GEMM_COPY_B]);
+  plan.a = side_of(&plan, tile[GEMM_M], tile[GEMM_COPY_A], product->codes);
+  plan.b = side_of(&plan, tile[GEMM_N], tile[GEMM_COPY_B], product->codes);
   plan.stage = plan.a.bytes + plan.b.bytes;
   plan.warps_m = (int)(tile[GEMM_M] / tile[GEMM_WARP_M]);
   plan.warps_n = (int)(tile[GEMM_N] / tile[GEMM_WARP_N]);

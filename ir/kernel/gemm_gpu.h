@@ -50,7 +50,8 @@ typedef enum GemmMath {
   GEMM_FMA,  /* f32 multiply-adds */
   GEMM_TF32, /* m16n8k8 of f32 rounded to tf32 */
   GEMM_MMA,  /* m16n8k16 of bf16 or f16 */
-  GEMM_WGMMA /* m64nNk16 of the same, by four warps, both operands in shared memory */
+  GEMM_WGMMA /* m64nNk16 of the same, or m64nNk32 of codes of 8 bits, by four warps, both operands
+                in shared memory */
 } GemmMath;
 
 /* For wgmma. Between WGMMA_NARROW and WGMMA_MOST columns, places of other results would take
@@ -61,9 +62,10 @@ enum {
   WGMMA_NARROW = 224,
   WGMMA_MOST = 256, /* or this many */
   WGMMA_STEP = 8,
-  WGMMA_K = 64,      /* of a stage: the elements of a row of a panel */
-  WGMMA_PANEL = 128, /* bytes of these */
-  WGMMA_PIECE = 16,  /* bytes that are copied, and change places, together */
+  WGMMA_K = 64,          /* of a stage: the elements of 16 bits of a row of a panel */
+  WGMMA_PANEL = 128,     /* bytes of these, or codes */
+  WGMMA_STEP_BYTES = 32, /* of k in one instruction */
+  WGMMA_PIECE = 16,      /* bytes that are copied, and change places, together */
   WGMMA_PIECES = WGMMA_PANEL / WGMMA_PIECE,
   WGMMA_GROUPS = 2,     /* warpgroups that multiply */
   WGMMA_THREADS = 128,  /* of a warpgroup */
@@ -107,6 +109,10 @@ typedef struct GemmPlan {
   int64_t signals_at; /* bulk copies: offset of the ring's mbarriers in shared memory */
 } GemmPlan;
 
+/* Elements of k in a stage of wgmma. */
+static inline int64_t gemm_depth(const Product *product) {
+  return product->codes ? WGMMA_PANEL : WGMMA_K;
+}
 GemmPlan gemm_plan(const Product *product, GemmMath math, const int64_t tile[GEMM_COUNT]);
 /* Panels of an operand of wgmma, and bytes of each. Rows are copied WGMMA_COPY_ROWS at a time, so
    a panel has room for whole groups of them. */

@@ -5,6 +5,7 @@
    its registers says so; the assembler, where it is installed, confirms (codegen/assemble.h) and
    never decides: the same model gives the same kernels with and without it. */
 #include "gpu_plan.h"
+#include "codes.h"
 #include "ir/support/num.h"
 
 enum { PIECE = 16, MOST_WARPS = 16, MOST_STAGES = 8, MOST_SPLITS = 1024 };
@@ -23,7 +24,8 @@ static int64_t copy_of(const Fn *k, const Product *product, GemmMath math, bool 
        shared = math == GEMM_MMA ? product->compute : ELEM_f32;
   const ProductDims *mn = is_b ? &product->n : &product->m;
   bool wide = memory == ELEM_f32 && memory != shared;
-  if ((memory == shared || wide) && gpu_aligned(k, is_b ? product->arg_b : product->arg_a)) {
+  if ((memory == shared || wide || product->codes) &&
+      gpu_aligned(k, is_b ? product->arg_b : product->arg_a)) {
     if (gemm_pieces(product, is_b, true)) return wide ? COPY_WIDE_K : COPY_ASYNC_K;
     if (gemm_pieces(product, is_b, false)) return wide ? COPY_WIDE_MN : COPY_ASYNC_MN;
   }
@@ -108,11 +110,27 @@ static bool split_fits(const GemmPlan *plan) { /* none has no work */
   return splits == 1 || plan->range * (splits - 1) < plan->tiles_k;
 }
 
+/* Sums of blocks of codes are added to others in registers, which leaves no room for wider tiles. A
+   thread reads the scales of two columns at once, of runs that follow each other. */
+static bool codes_fit(const GpuProduct *product, const int64_t *cut) {
+  const Product *of = &product->p;
+  Codes codes;
+  int64_t stride, n = of->n.outer * of->n.inner;
+  if (cut[GEMM_N] != WGMMA_LEAST || cut[GEMM_BY] != BY_THREADS) return false;
+  if (!kernel_codes(product->k, of->arg_b, &codes) || of->k.outer * of->k.inner % EIGHTS_BLOCK ||
+      n % 2 || codes.count / codes.run % 2)
+    return false;
+  return gemm_flat(&of->n, true, cut[GEMM_N], &stride) && stride == codes.run &&
+         product->fixed[GEMM_COPY_A] == COPY_ASYNC_K && product->fixed[GEMM_COPY_B] == COPY_ASYNC_K;
+}
+
 /* Both operands are copied in whole pieces that are as far apart as in one dim. */
 static bool warpgroups_fit(const GpuProduct *product, const int64_t *cut) {
   int64_t stride;
   if (!product->m->target.wgmma || product->math != GEMM_MMA) return false;
-  if (cut[GEMM_M] != WGMMA_GROUPS * WGMMA_ROWS || cut[GEMM_K] != WGMMA_K) return false;
+  if (cut[GEMM_M] != WGMMA_GROUPS * WGMMA_ROWS) return false;
+  if (cut[GEMM_K] != gemm_depth(&product->p)) return false;
+  if (product->p.codes && !codes_fit(product, cut)) return false;
   if (cut[GEMM_N] < WGMMA_LEAST || cut[GEMM_N] % WGMMA_STEP) return false;
   if (cut[GEMM_N] > WGMMA_NARROW && cut[GEMM_N] != WGMMA_MOST) return false;
   if (cut[GEMM_STAGES] < 3 || cut[GEMM_STAGES] > WGMMA_STAGES) return false;
@@ -123,7 +141,7 @@ static bool warpgroups_fit(const GpuProduct *product, const int64_t *cut) {
     if (copy != COPY_ASYNC_K && copy != COPY_ASYNC_MN) return false;
     if (!gemm_flat(side ? &product->p.n : &product->p.m, side, cut[side ? GEMM_N : GEMM_M],
                    &stride) ||
-        !gemm_flat(&product->p.k, side, WGMMA_K, &stride))
+        !gemm_flat(&product->p.k, side, gemm_depth(&product->p), &stride))
       return false;
   }
   GemmPlan plan = gpu_product_plan(product, cut);
@@ -136,6 +154,7 @@ static bool warpgroups_fit(const GpuProduct *product, const int64_t *cut) {
 bool gpu_product_fits(const GpuProduct *product, const int64_t *cut) {
   if (product->p.columns != NO_VALUE && cut[GEMM_SPLITS] > 1) return false; /* rows leave once */
   if (gemm_of_warpgroups(cut)) return warpgroups_fit(product, cut);
+  if (product->p.codes) return false; /* no other instructions multiply them */
   if (!tile_fits(product, cut)) return false;
   GemmPlan plan = gpu_product_plan(product, cut);
   int64_t threads = plan.threads[0];

@@ -1,6 +1,7 @@
 /* When a kernel may read and write one buffer: see inplace.h. A kernel without a
    family (written by hand) is judged only by its ops. */
 #include "inplace.h"
+#include "codes.h"
 #include "family.h"
 #include "ir/bytes.h"
 #include "nest.h"
@@ -48,6 +49,8 @@ static bool family_allows(const Fn *k, const Type *t) {
 
 bool kernel_in_place(Arena *a, const Fn *k, uint32_t arg, uint32_t result) {
   const Type *t = value_type(k, k->results.at[result]);
+  Codes codes; /* their places are others than those of numbers */
+  if (kernel_codes(k, arg, &codes) || kernel_codes(k, k->args.n + result, &codes)) return false;
   return family_allows(k, t) && reads_in_step(a, k, k->args.at[arg]);
 }
 

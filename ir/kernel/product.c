@@ -5,6 +5,7 @@
    smaller stride. The rows of a tile run along the m dim that is long enough for full tiles; k's
    inner dim is a long one that is contiguous in an operand. */
 #include "product.h"
+#include "codes.h"
 #include "ir/support/num.h"
 #include "nest.h"
 
@@ -210,6 +211,8 @@ Product product_of(const Fn *kernel, int lanes) {
   product.arg_a = find_arg(kernel, value), product.arg_b = find_arg(kernel, b);
   product.elem_a = value_type(kernel, value)->elem, product.elem_b = value_type(kernel, b)->elem;
   product.compute = value_type(kernel, dot->in[0])->elem;
+  product.codes = kernel_codes(kernel, product.arg_a, &(Codes){0});
+  if (product.codes) product.elem_a = product.elem_b = ELEM_u8;
   classify(&product, kernel, dot);
   join_dims(&product, kernel, &product.batch), join_dims(&product, kernel, &product.m);
   join_dims(&product, kernel, &product.n), join_dims(&product, kernel, &product.k);

@@ -32,6 +32,7 @@ typedef struct Product {
   uint32_t arg_a, arg_b; /* which arguments the sides are */
   Elem elem_a, elem_b;   /* in memory */
   Elem compute;          /* of the factors: what is in memory may be cast to it on the way in */
+  bool codes;            /* both operands are codes (codes.h), and u8 in memory */
   ProductDims batch, m, n, k;
   Str place; /* attribute `skips`: a dim of which many rows are zeros; NULL: none */
   int nzero;

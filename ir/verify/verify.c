@@ -243,8 +243,8 @@ static const AttrMask fn_attrs[] = {
                  A(compulsory_bytes),
     [FN_BODY] = A(frame) | A(live) | A(host_frame) | A(host_live) | A(compulsory_bytes),
     [FN_KERNEL] = A(family) | A(variant) | A(tile) | A(chunks) | A(threads) | A(shared) |
-                  A(scratch) | A(workspace) | A(nontemporal) | A(align) | A(apart) | A(skips) |
-                  A(tuned) | A(replaces),
+                  A(scratch) | A(workspace) | A(nontemporal) | A(align) | A(apart) | A(codes) |
+                  A(skips) | A(tuned) | A(replaces),
 };
 _Static_assert(COUNT_OF(fn_attrs) == FN_KERNEL + 1, "a row per FnKind");
 
@@ -431,6 +431,7 @@ static void check_storage(Verifier *verifier) {
     if (verifier->fence >= FENCE_PLACED && !verifier->failed) verify_placed(verifier);
   }
   if (verifier->fence >= FENCE_SELECTED && !verifier->failed) verify_buffers(verifier);
+  if (verifier->fence >= FENCE_SELECTED && !verifier->failed) verify_codes(verifier);
 }
 
 bool ir_verify(Module *m) {

@@ -153,9 +153,11 @@ static double search_list(const GpuProduct *product, Shapes list, double least, 
 
 /* A tile of wgmma of n columns, with as many stages as its CTA has room for. A tile of k takes
    GROUP_CYCLES + n * GROUP_COLUMN cycles: a line through the times of both widths of GPT-2 124M's
-   products on an H100, 128 and 256. Nobody has measured the widths between them. */
+   products on an H100, 128 and 256. Nobody has measured the widths between them, nor codes of 8
+   bits, of which a tile of k has twice as many. */
 static ProductShape group_shape(const GpuProduct *product, int64_t n) {
-  ProductShape shape = {WGMMA_GROUPS * WGMMA_ROWS, n, WGMMA_K, WGMMA_ROWS, n, WGMMA_STAGES, 0};
+  int64_t k = gemm_depth(&product->p);
+  ProductShape shape = {WGMMA_GROUPS * WGMMA_ROWS, n, k, WGMMA_ROWS, n, WGMMA_STAGES, 0};
   shape.rate = (double)(shape.m * n * shape.k) / (GROUP_CYCLES + GROUP_COLUMN * (double)n);
   for (; shape.stages > 3; shape.stages--) {
     Cut cut = {.at = {[GEMM_SPLITS] = 1}};

@@ -1,0 +1,50 @@
+/* Attribute `codes` of kernel functions: see codes.h. For each buffer that holds codes its number,
+   that of the format and the elements of a run. Must not: decide which do. */
+#include "codes.h"
+
+enum { BUFFER, FORMAT, RUN, EACH };
+
+bool kernel_codes(const Fn *k, uint32_t i, Codes *out) {
+  const Attr *said = attr_get(&k->attrs, ATTR_codes);
+  for (int64_t at = 0; said && at + EACH <= said->i; at += EACH) {
+    const int64_t *entry = &said->list[at];
+    if (entry[BUFFER] != i) continue;
+    ValueId v = i < k->args.n ? k->args.at[i] : k->results.at[i - k->args.n];
+    *out = (Codes){eights_format_at(entry[FORMAT]), type_count(value_type(k, v)), entry[RUN]};
+    return true;
+  }
+  return false;
+}
+
+void kernel_add_codes(Module *m, Fn *k, uint32_t i, const Codes *codes) {
+  const Attr *said = attr_get(&k->attrs, ATTR_codes);
+  int64_t n = said ? said->i : 0, *list = ARENA_ARRAY(m->arena, int64_t, n + EACH);
+  if (n) memcpy(list, said->list, sizeof *list * (size_t)n);
+  list[n + BUFFER] = i, list[n + FORMAT] = eights_format_number(codes->format);
+  list[n + RUN] = codes->run;
+  attr_set_ints(m, &k->attrs, ATTR_codes, (int)(n + EACH), list);
+}
+
+void kernel_drop_codes(Fn *k) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < k->attrs.n; i++)
+    if (k->attrs.at[i].key != ATTR_codes) k->attrs.at[n++] = k->attrs.at[i];
+  k->attrs.n = n;
+}
+
+bool kernel_has_codes(const Fn *k) { return attr_get(&k->attrs, ATTR_codes); }
+
+int64_t codes_bytes(const Codes *codes) {
+  return codes->count + codes->count / EIGHTS_BLOCK * elem_bytes(ELEM_f32);
+}
+
+const Op *codes_quantize(const Fn *k, ValueId v) {
+  const Op *cast = value_def(k, v), *op = cast ? value_def(k, cast->in[0]) : NULL;
+  bool is = cast && cast->code == OP_cast && value_type(k, v)->elem == ELEM_bf16 && op;
+  return is && op->code == OP_quantize ? op : NULL;
+}
+
+const Op *codes_most(const Fn *k, ValueId v) {
+  const Op *quantize = codes_quantize(k, v), *op = quantize ? value_def(k, quantize->in[1]) : NULL;
+  return op && op->code == OP_rmax ? op : NULL;
+}

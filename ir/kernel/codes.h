@@ -1,0 +1,34 @@
+/* Numbers of 8 bits in memory. A GPU with products of such numbers keeps the operands of products
+   in 8 bits (ir/eights.h) as codes: pass `order` decides it and writes attribute `codes` of the
+   kernel that makes a value and of those that read it. All others see the numbers themselves, in
+   bf16.
+
+   The buffer of such a value is that of its bf16 numbers, dense, with the summed dims innermost: a
+   run of them for each row of the product. It holds a code of one byte for each number, in storage
+   order, and then in f32 the scale of each EIGHTS_BLOCK codes of a run: block by block, and in a
+   block row by row, so that scales of neighbouring rows are neighbours. A number is its code times
+   its scale. */
+#ifndef SHARDC_CODES_H
+#define SHARDC_CODES_H
+#include "ir/eights.h"
+
+/* Tensor cores multiply codes at this many times the rate of numbers of 16 bits. */
+enum { CODES_RATE = 2 };
+
+typedef struct Codes {
+  const EightsFormat *format;
+  int64_t count, run; /* numbers in all, in a run */
+} Codes;
+
+/* Whether buffer i of the kernel function, operands first, then results, holds codes. */
+bool kernel_codes(const Fn *k, uint32_t i, Codes *out);
+void kernel_add_codes(Module *m, Fn *k, uint32_t i, const Codes *codes);
+void kernel_drop_codes(Fn *k);
+bool kernel_has_codes(const Fn *k);
+int64_t codes_bytes(const Codes *codes); /* of codes and scales */
+
+/* The op that rounds result v of a kernel function to 8 bits; NULL: it is no such result. */
+const Op *codes_quantize(const Fn *k, ValueId v);
+/* .. and the reduction that finds the largest number of each block. */
+const Op *codes_most(const Fn *k, ValueId v);
+#endif
