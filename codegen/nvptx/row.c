@@ -10,6 +10,7 @@
      turns     other long rows are walked once per level; a few rows that are summed once are cut
                like those of family column (`columns`, `along`)
      rows      rows are contiguous in memory; each thread has a vector of them to itself
+     turned    such rows are rounded to 8 bits, and written one after the other (row_turn.c)
 
    Bits of results that are bytes along the row are combined by exchanges between the threads of a
    byte. A kernel that also has sums of columns takes rows in turn (row_sums.c).
@@ -419,6 +420,10 @@ void gpu_row_emit(Emit *e) {
   Str variant = attr_str(&k->attrs, ATTR_variant, "");
   if (!strcmp(variant, "columns") || !strcmp(variant, "along")) {
     gpu_column_emit(e);
+    return;
+  }
+  if (!strcmp(variant, "turned")) {
+    row_turned_emit(e);
     return;
   }
   reduction_check(e, false);

@@ -33,6 +33,9 @@ void row_join(RowKernel *kernel, int n, GroupSum *sum);
 /* ---- variants online and kept (row_online.c): all levels of a row, and its results ---- */
 void row_online_emit(RowKernel *kernel);
 
+/* ---- variant turned (row_turn.c): the whole kernel ---- */
+void row_turned_emit(Emit *e);
+
 /* ---- sums of columns (row_sums.c) ---- */
 void row_sums_start(RowKernel *kernel); /* before the first row of a CTA */
 /* Adds the operands at point[which], vector `flat` of the row, in the last walk. */

@@ -4,6 +4,7 @@
 #include "gpu_lines.h"
 #include "row_kept.h"
 #include "online_rows.h"
+#include "row_turned.h"
 
 static int count_tile(Arena *a, const Fn *k) {
   Reductions r = reductions_of(k);
@@ -130,7 +131,21 @@ static void plan_row(GpuCut *cut, const GpuRows *gpu_rows) {
     plan_online(cut, gpu_rows, length * lanes);
 }
 
+static void plan_turned(GpuCut *cut) {
+  TurnedRows rows;
+  if (!gpu_need_tile(cut, ROW_TILES) || !gpu_need_threads(cut, 1)) return;
+  bool fits = cut->tile[ROW_LANES] == TURNED_LANES && cut->tile[ROW_VECTORS] == TURNED_DEPTH &&
+              cut->tile[ROW_GROUP] == TURNED_THREADS && cut->threads[0] == TURNED_THREADS;
+  if (!gpu_need(cut, fits && row_turned(cut->m, cut->k, &rows), "it turns no blocks of 8 bits"))
+    return;
+  cut->p.chunks[0] = rows.ctas, cut->p.shared[0] = TURNED_SHARED;
+}
+
 static void plan_rows(GpuCut *cut) {
+  if (gpu_is_variant(cut, "turned")) {
+    plan_turned(cut);
+    return;
+  }
   bool columns = gpu_is_variant(cut, "columns") || gpu_is_variant(cut, "along");
   ReducedSpace space = columns ? column_space(cut->k) : row_space(cut->k);
   GpuRows gpu_rows = gpu_rows_of(cut->m, cut->k, &space);
@@ -148,6 +163,6 @@ const FamilyShape row_family = {
     .unroll = 1,
     .variants = {"row", "rows", "scalar"},
     .plan = plan,
-    .gpu_variants = " held online kept turns rows columns along ",
+    .gpu_variants = " held online kept turns rows columns along turned ",
     .gpu_plan = plan_rows,
 };

@@ -12,6 +12,7 @@
 #include "gpu.h"
 #include "ir/kernel/gpu_lines.h"
 #include "ir/kernel/online_rows.h"
+#include "ir/kernel/row_turned.h"
 #include "ir/support/num.h"
 
 enum { THREADS = 128, LOOSE = 48, TIGHT = 64, POINTS = 32, TURN = 4 };
@@ -188,6 +189,11 @@ static void cut_scan(Module *m, Fn *k, const GpuRows *gpu_rows) {
   gpu_set(m, k, "turns", ROW_TILES, tile, 1, &threads);
 }
 
+static void cut_turned(Module *m, Fn *k) {
+  int64_t tile[ROW_TILES] = {TURNED_LANES, TURNED_THREADS, TURNED_DEPTH}, threads = TURNED_THREADS;
+  gpu_set(m, k, "turned", ROW_TILES, tile, 1, &threads);
+}
+
 /* Few long rows that are summed once: other CTAs must help, as family column has them. */
 static bool few_long_sums(const GpuRows *rows) {
   return rows->once && nest_count(&rows->kept) <= FEW && nest_count(&rows->over) > LONG;
@@ -198,7 +204,9 @@ void gpu_tune_row(Module *m, Fn *k) {
   GpuRows rows = gpu_rows_of(m, k, &space);
   bool side = rows.over.n && !gpu_consecutive(k, &rows.over, rows.reference) &&
               gpu_consecutive(k, &rows.kept, rows.reference);
-  if (few_long_sums(&rows)) gpu_tune_column(m, k);
+  TurnedRows turned;
+  if (row_turned(m, k, &turned)) cut_turned(m, k);
+  else if (few_long_sums(&rows)) gpu_tune_column(m, k);
   else if (rows.r.ncolumns) cut_sums(m, k, &rows);
   else if (rows.r.scans) cut_scan(m, k, &rows);
   else if (side) cut_side(m, k, &rows);

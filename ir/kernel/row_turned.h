@@ -1,0 +1,29 @@
+/* Kernels that round to 8 bits what is contiguous across the summed dim (variant turned of family
+   row on GPUs): they read lines of one order and write codes in the other (codes.h). A CTA has a
+   block along the summed dim of 128 neighbours; or, if a block spans those as well, one block. */
+#ifndef SHARDC_ROW_TURNED_H
+#define SHARDC_ROW_TURNED_H
+#include "codes.h"
+#include "nest.h"
+
+enum {
+  TURNED_WARP = 32,  /* threads */
+  TURNED_LANES = 4,  /* neighbours that a thread takes at once */
+  TURNED_DEPTH = 16, /* elements along the summed dim that it has of each: codes of 16 bytes */
+  TURNED_THREADS = 32 * EIGHTS_BLOCK / TURNED_DEPTH,
+  TURNED_SHARED = EIGHTS_BLOCK / TURNED_DEPTH * 32 * TURNED_LANES * 4
+};
+
+typedef struct TurnedRows {
+  ReducedSpace space;
+  const Op *quantize, *most;
+  Str along, across; /* the summed dim; that of the neighbours */
+  bool whole;        /* a block spans the neighbours */
+  int64_t stride;    /* from a neighbour to the next, of the result */
+  int64_t vectors;   /* of TURNED_LANES neighbours, in all; of a block, if it spans them */
+  int64_t ctas;
+} TurnedRows;
+
+/* false: the kernel does more, or its operand has no such lines. */
+bool row_turned(const Module *m, const Fn *k, TurnedRows *out);
+#endif
