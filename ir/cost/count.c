@@ -18,6 +18,7 @@
 #include "ir/phases.h"
 #include "ir/mask/mask_density.h"
 #include "ir/bytes.h"
+#include "ir/kernel/codes.h"
 #include "ir/mask/lists.h"
 #include "ir/mask/mask_range.h"
 #include <stdlib.h>
@@ -173,8 +174,12 @@ static double read_bytes(const Fn *k, ValueId arg) {
 static IrCount kernel_count(const Module *m, const Fn *k) {
   IrCount count = {.kernels = 1};
   for (OpId i = 0; i < k->ops.n; i++) count.flop += op_flop(m, k, &k->ops.at[i]);
-  for (uint32_t i = 0; i < k->args.n; i++) count.bytes += read_bytes(k, k->args.at[i]);
-  for (uint32_t i = 0; i < k->results.n; i++) count.bytes += value_bytes(k, k->results.at[i]);
+  for (uint32_t i = 0; i < k->args.n + k->results.n; i++) {
+    Codes codes;
+    if (kernel_codes(k, i, &codes)) count.bytes += (double)codes_bytes(&codes);
+    else if (i < k->args.n) count.bytes += read_bytes(k, k->args.at[i]);
+    else count.bytes += value_bytes(k, k->results.at[i - k->args.n]);
+  }
   return count;
 }
 
@@ -230,6 +235,16 @@ IrCount ir_count(const Module *m, const Fn *f) {
   IrCount count = sum_of(m, f);
   count.peak = peak_of(m, f);
   return count;
+}
+
+double ir_codes_flop(const Module *m, const Fn *f) {
+  double flop = 0;
+  EACH_OP (f, o) {
+    double rounds = o->code == OP_loop ? (double)attr_int(&o->attrs, ATTR_trip, 1) : 1;
+    if (o->callee) flop += rounds * ir_codes_flop(m, o->callee);
+    if (o->code == OP_dot && kernel_has_codes(f)) flop += op_flop(m, f, o);
+  }
+  return flop;
 }
 
 double ir_op_flop(const Module *m, const Fn *f, const Op *o) { return op_count(m, f, o).flop; }

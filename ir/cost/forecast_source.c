@@ -51,7 +51,7 @@ static void add_kernels(SourceList *list) {
   for (size_t i = 0; i < COUNT_OF(rows); i++) {
     KernelPart part = rows[i].part;
     double all = time->part[part], rest = all - time->recorded[part] - time->near[part];
-    double modeled = part == PART_ATTENTION ? time->modeled : 0;
+    double modeled = time->modeled[part];
     add(list, BY_RECORD, rows[i].name, time->recorded[part]);
     add(list, BY_NEAREST, rows[i].name, time->near[part]);
     if (given(list->forecast, rows[i].word)) modeled = 0;

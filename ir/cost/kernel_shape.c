@@ -6,6 +6,7 @@
    Numbers are whole and above 0. */
 #include "kernel_shape.h"
 #include "count.h"
+#include "ir/kernel/codes.h"
 #include "ir/kernel/flash_gpu.h"
 #include <math.h>
 #include <stdlib.h>
@@ -56,6 +57,7 @@ KernelShape kernel_shape(const Module *m, const Fn *kernel) {
   bool attention = op_family(anchor->code) == FAMILY_ATTENTION;
   shape.part = attention ? PART_ATTENTION : PART_PRODUCTS;
   shape.elem = value_type(kernel, anchor->in[0])->elem;
+  if (!attention && kernel_has_codes(kernel)) shape.elem = ELEM_u8;
   shape.flop = ir_op_flop(m, kernel, anchor);
   if (attention) sizes_of_attention(&shape, kernel, anchor);
   else sizes_of_product(&shape, kernel, anchor);

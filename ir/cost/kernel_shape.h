@@ -19,9 +19,10 @@ enum { SHAPE_BATCH, SHAPE_ROWS, SHAPE_COLUMNS, SHAPE_TERMS, SHAPE_SIZES };
 enum { SHAPE_QUERIES, SHAPE_KEYS, SHAPE_WIDTH, SHAPE_BLOCK };
 
 typedef struct KernelShape {
-  KernelPart part;          /* products, attention, or memory */
-  bool grad;                /* attention, backward */
-  Elem elem;                /* of the first operand; of products and attention, as the sizes */
+  KernelPart part; /* products, attention, or memory */
+  bool grad;       /* attention, backward */
+  Elem elem; /* of the first operand, u8: codes of 8 bits; of products and attention, as the sizes
+              */
   double size[SHAPE_SIZES]; /* 1: not used */
   double flop, bytes;
 } KernelShape;

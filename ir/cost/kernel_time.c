@@ -5,17 +5,19 @@
    In a forecast a product is cut into tiles of the arch (arch.def), which multiprocessors
    compute in waves: a wave takes as long with one tile as with one for each of them. With fewer
    tiles than multiprocessors, sums are cut as well, into parts of PART_TERMS terms at least. If
-   tiles may be wider than `columns`, the width is the one that takes the least time. The ends of
-   a tile (first loads, results) take as long as `ramp` terms. Attention has one share of the
-   peak for the scores that its mask admits, and ends of its blocks of queries. Bytes move at the
-   share of hbm that kernels reach, concurrently with the arithmetic; those of a product on
-   processors do not (`in_turn`), and its ends alone are added to its terms. Attention by warpgroups
-   has a model (attention_time.h). Programs that fuse less (`apart`) move those of other kernels
-   more often, store scores, and work on signs in passes over all numbers. Tuning records take
-   precedence (kernel_record.h). */
+   tiles may be wider than `columns`, the width is the one that takes the least time; products of
+   codes of 8 bits have `columns`, and CODES_RATE times the rate, which no run has checked. The
+   ends of a tile (first loads, results) take as long as `ramp` terms. Attention has one share of
+   the peak for the scores that its mask admits, and ends of its blocks of queries. Bytes move at
+   the share of hbm that kernels reach, concurrently with the arithmetic; those of a product on
+   processors do not (`in_turn`), and its ends alone are added to its terms. Attention by
+   warpgroups has a model (attention_time.h). Programs that fuse less (`apart`) move those of
+   other kernels more often, store scores, and work on signs in passes over all numbers. Tuning
+   records take precedence (kernel_record.h). */
 #include "kernel_time.h"
 #include "attention_time.h"
 #include "count.h"
+#include "ir/kernel/codes.h"
 #include "ir/kernel/gemm_gpu.h"
 #include "ir/schedule/flight.h"
 #include <math.h>
@@ -53,8 +55,13 @@ static double stretch_of(const Arch *reach, const double *size, int width) {
                       waves_of(reach, tiles * fewer, terms / fewer));
 }
 
-/* .. in the tiles that take the least time. Each takes as long as NARROW columns more. */
-static double stretch(const Arch *reach, const double *size) {
+/* .. in the tiles that take the least time. Each takes as long as NARROW columns more. Codes of 8
+   bits have narrow tiles alone. */
+static double stretch(const Arch *reach, const KernelShape *shape) {
+  const double *size = shape->size;
+  if (shape->elem == ELEM_u8)
+    return (1 + NARROW / reach->columns) / (1 + NARROW / reach->widest) / CODES_RATE *
+           stretch_of(reach, size, reach->columns);
   if (!reach->processors) return (size[SHAPE_TERMS] + reach->ramp) / size[SHAPE_TERMS];
   double least = stretch_of(reach, size, reach->widest ? reach->widest : reach->columns);
   for (int width = reach->columns; width < reach->widest && width <= WGMMA_NARROW;
@@ -86,7 +93,7 @@ static KernelWork work_of(const Arch *reach, const KernelShape *shape) {
   if (shape->part == PART_MEMORY) return (KernelWork){.part = PART_MEMORY};
   bool attention = shape->part == PART_ATTENTION;
   return (KernelWork){shape->part, attention ? attention_work(reach, shape)
-                                             : shape->flop * stretch(reach, shape->size)};
+                                             : shape->flop * stretch(reach, shape)};
 }
 
 KernelWork kernel_work(const Module *m, const Arch *reach, const Fn *kernel) {
@@ -139,7 +146,8 @@ static KernelTime reached(const Module *m, const Machine *machine, const Fn *f) 
     (same ? time.recorded : time.near)[shape.part] = time.part[shape.part];
   } else {
     time.part[shape.part] = model_seconds(machine, &shape);
-    if (attention_by_groups(reach, &shape)) time.modeled = time.part[shape.part];
+    if (attention_by_groups(reach, &shape) || shape.elem == ELEM_u8)
+      time.modeled[shape.part] = time.part[shape.part];
   }
   return time;
 }
@@ -147,7 +155,8 @@ static KernelTime reached(const Module *m, const Machine *machine, const Fn *f) 
 KernelTime kernel_time(const Module *m, const Machine *machine, const Fn *kernel) {
   if (machine->reach) return reached(m, machine, kernel);
   IrCount count = ir_count(m, kernel);
-  double work = count.flop / machine->flops,
+  double spared = ir_codes_flop(m, kernel) * (1 - 1.0 / CODES_RATE),
+         work = (count.flop - spared) / machine->flops,
          memory = machine->hbm > 0 ? count.bytes / machine->hbm : 0;
   return (KernelTime){
       .part = {
@@ -205,10 +214,10 @@ KernelTime kernels_time(const Module *m, const Machine *machine, const Fn *f) {
     if (kernel && kernel_beside(m, o->callee)) continue;
     KernelTime one =
         kernel ? kernel_time(m, machine, o->callee) : kernels_time(m, machine, o->callee);
-    sum.modeled += rounds_of(o) * one.modeled;
     for (int k = 0; k < KERNEL_PARTS; k++) {
       sum.part[k] += rounds_of(o) * one.part[k], sum.near[k] += rounds_of(o) * one.near[k];
       sum.recorded[k] += rounds_of(o) * one.recorded[k];
+      sum.modeled[k] += rounds_of(o) * one.modeled[k];
     }
   }
   return sum;

@@ -9,7 +9,7 @@ typedef struct KernelTime {
   double part[KERNEL_PARTS];
   double recorded[KERNEL_PARTS]; /* of these by records of the same shape */
   double near[KERNEL_PARTS];     /* .. by the nearest record */
-  double modeled;                /* of attention by a model that no run has checked */
+  double modeled[KERNEL_PARTS];  /* by a model that no run has checked */
 } KernelTime;
 
 typedef struct KernelWork { /* what a rate of arch.def is for */

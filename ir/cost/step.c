@@ -3,6 +3,7 @@
 #include "ir/loop.h"
 #include "ir/plan/module_settings.h"
 #include "ir/cost/count.h"
+#include "ir/kernel/codes.h"
 #include "ir/plan/stage_class.h"
 #include <string.h>
 
@@ -130,11 +131,12 @@ static TrafficList most_sent(Module *const *programs, uint32_t n, const Fn *entr
 
 /* ---- the step ---- */
 
+/* spared: the part of the operations that codes of 8 bits take no time for. */
 static void time_at_peaks(PlanStep *step, const Machine *machine, const IrCount *others,
-                          const IrCount *on_host) {
+                          const IrCount *on_host, double spared) {
   double flop = step->flop + others->flop - on_host->flop,
          bytes = step->moved + others->bytes - on_host->bytes;
-  if (machine->flops > 0) step->time.compute = flop / machine->flops;
+  if (machine->flops > 0) step->time.compute = (1 - spared) * flop / machine->flops;
   if (machine->hbm > 0) step->time.memory = bytes / machine->hbm;
 }
 
@@ -178,7 +180,8 @@ static PlanStep step_of(const Machine *machine, Module *const *programs, uint32_
   step.flop = work.flop, step.moved = work.bytes, step.waited = others.flop;
   Moves moves = entry_moves(entry);
   IrCount on_host = ir_count_on_host(m, entry);
-  time_at_peaks(&step, machine, &others, &on_host);
+  double codes = ir_codes_flop(m, entry) / (work.flop > 0 ? work.flop : 1);
+  time_at_peaks(&step, machine, &others, &on_host, codes * (1 - 1.0 / CODES_RATE));
   if (machine->reach) {
     step.kernels = kernels_time(m, machine, entry);
     step.bubble = bubble_of(&step, machine, programs, n, entry, at);
