@@ -40,6 +40,9 @@ void topic_eights(Sheet *sheet, const Planned *planned) {
             "or {} x {} of a weight; ",
             as_portion(products.all > 0 ? products.eights / products.all : 0),
             as_count(EIGHTS_BLOCK), as_count(EIGHTS_BLOCK), as_count(EIGHTS_BLOCK));
+  if (module_on_gpu(m))
+    sheet_say(sheet, "{eights.multiplied} of it multiplied in 8 bits; ",
+              as_portion(products.eights > 0 ? ir_codes_flop(m, step) / products.eights : 0));
   sheet_say(sheet,
             "rounding changes a sum by {eights.error} of the sum of its terms' sizes at most",
             as_portion(error("e4m3")));

@@ -505,5 +505,8 @@ void pass_order(Module *m) {
     layouts_into_kernels(with);
   }
   for (uint32_t i = 0; i < m->fns.n; i++)
+    if (m->fns.at[i]->kind != FN_KERNEL) order_codes(m, m->fns.at[i]);
+  order_warn_codes(m);
+  for (uint32_t i = 0; i < m->fns.n; i++)
     if (m->fns.at[i]->kind != FN_KERNEL) order_inplace(m, m->fns.at[i]);
 }

@@ -42,6 +42,12 @@ void order_results(Module *m);
    type with its dims. Results of called bodies get their layout from it. */
 const Type **order_preferences(Module *m, const Fn *f);
 
+/* order_codes.c: operands of products in 8 bits that a GPU keeps as codes: their layout; then, with
+   all layouts, attribute `codes` of the kernels that write and read them */
+void order_prefer_codes(Module *m, const Fn *f, const Type **want);
+void order_codes(Module *m, const Fn *f);
+void order_warn_codes(const Module *m); /* if there are products in 8 bits, and none of codes */
+
 bool order_stored(const Fn *f, ValueId v); /* to a global, or sent: its layout is dense */
 
 /* order_inplace.c: results of kernels that may overwrite an operand */

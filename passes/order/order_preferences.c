@@ -186,6 +186,7 @@ const Type **order_preferences(Module *m, const Fn *f) {
   const Type **want = ARENA_ARRAY(m->arena, const Type *, f->values.n + 1);
   for (ValueId v = 0; v < f->values.n; v++)
     if (f->values.at[v].storage.ordered) want[v] = &f->values.at[v].type;
+  order_prefer_codes(m, f, want);
   for (OpId i = f->ops.n; i-- > 0;) {
     const Op *o = &f->ops.at[i];
     if (o->code == OP_store) prefer(m, want, o->in[0], value_type(f, o->in[0]), &o->global->type);

@@ -7,8 +7,8 @@
    attention), of numbers computed from parameters, of parameters marked @f32, and those from whose
    result positions are chosen (routers). Products of values marked @f32 run in f32: pass `quantize`
    removes their mark. A plan that marks nothing is refused (E0602). Kernels multiply in bf16 what
-   is rounded to 8 bits: processors have no other products, and on GPUs it is said (W0709). Runs
-   before `grad`. */
+   is rounded to 8 bits, but for GPUs with wgmma, where pass `order` chooses (order_codes.c): other
+   GPUs have no faster products that are used, and it is said (W0709). Runs before `grad`. */
 #include "ir/eights.h"
 #include "ir/plan/module_settings.h"
 #include "passes/base/rebuild.h"
@@ -85,7 +85,8 @@ static void refuse(const Module *m, Span at) {
 }
 
 static void warn_no_faster(const Module *m, Span at) {
-  Report *r = diag_at(m->ctx->diag, "W0709", at, "on a GPU `precision fp8` saves no time yet");
+  Report *r =
+      diag_at(m->ctx->diag, "W0709", at, "`precision fp8` saves no time on `%s`", m->target.name);
   diag_label(r, "operands are rounded to 8 bits and multiplied in bf16: the losses of fp8 alone");
   diag_help(r, "`precision bf16` is faster");
 }
@@ -97,5 +98,5 @@ void pass_eights(Module *m) {
   for (uint32_t i = 0; i < m->fns.n; i++)
     if (m->fns.at[i]->kind == FN_ENTRY) marked += mark(m, m->fns.at[i], NULL, false);
   if (!marked) refuse(m, at);
-  else if (module_on_gpu(m)) warn_no_faster(m, at);
+  else if (module_on_gpu(m) && !m->target.wgmma) warn_no_faster(m, at);
 }

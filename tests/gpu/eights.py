@@ -1,0 +1,178 @@
+"""Products in 8 bits by wgmma, in whole programs.   eights.py SHARDC
+
+`precision fp8` for sm_90a keeps operands of products as codes of 8 bits and multiplies these. On the stand-in the loss
+and the weights after a step are those of the processor, which multiplies the same numbers in bf16: at least 99.9 % of
+the weights differ by less than a millionth of the largest. Sizes with whole blocks, ragged tiles, sizes of which only
+some products have blocks, weights of several dims; gradients in both formats; late, in random order with all checks.
+Sizes without any block are warned of, and a dump whose kernels disagree about a value is refused. Mutants of a product
+(a scale of another row or column, a sum added to another one, a format, a wait that does not wait) are noticed. With
+ptxas on PATH, kernels assemble without registers in memory, else `compile` fails.
+"""
+import array, json, os, random, re, shutil, struct, subprocess, sys, tempfile
+
+shardc = os.path.abspath(sys.argv[1])
+emulate = os.path.join(os.path.dirname(shardc), 'lib', 'shardc', 'emulate')
+folder = tempfile.mkdtemp(prefix='shardc_')
+DOTS = '''use "std"
+dims { Batch; Feat = FEAT; Out = OUT; Layers = 2 }
+layer Two(x: [Batch, Feat]) -> [Batch, Feat] {
+  param w [Feat, Out] ~ normal(0.1)
+  param v [Out, Feat] ~ normal(0.1)
+  return dot[Out](relu(dot[Feat](x, w)), v)
+}
+model Net {
+  input x, t [Batch, Feat] f32
+'''
+HEADS = '''use "std"
+dims { Batch; Seq = 128; Feat = FEAT; Heads = 3; Head = OUT; Layers = 1 }
+layer Two(x: [Batch, Seq, Feat]) -> [Batch, Seq, Feat] {
+  param w [Feat, Heads, Head] ~ normal(0.1)
+  param v [Heads, Head, Feat] ~ normal(0.1)
+  return dot[Heads, Head](dot[Feat](x, w), v)
+}
+model Net {
+  input x, t [Batch, Seq, Feat] f32
+'''
+REST = '''  stack h [Layers] of Two
+  loss mean[*](h(x) * t) * 1000
+}
+train t for Net {
+  batch BATCH
+  steps 1
+  data columns(x = "x.npy", t = "t.npy") shuffle = off
+  optim sgd lr = 1
+}
+plan p for Net { precision fp8WORDS }
+'''
+# model, batch, rows of a sample, Feat, Out, words, how many products are of codes
+CASES = {'whole blocks': (DOTS, 256, (), 256, 384, '', 6),
+         'e5m2 backward': (DOTS, 256, (), 256, 384, ' backward = e5m2', 6),
+         'ragged': (DOTS, 200, (), 384, 130, '', 2), 'several dims': (HEADS, 2, (128,), 256, 64, '', 4),
+         'heads of 128': (HEADS, 2, (128,), 128, 128, '', 6)}
+
+
+def run(*command, fails=None, may_fail=False, **env):
+    e = {**os.environ, 'NO_COLOR': '1', 'SHARDC_LIBCUDA': f'{emulate}/libcuda.so.1', 'SHARDC_EQUAL': 'off',
+         'SHARDC_EMULATE_SM': '90', 'SHARDC_EMULATE_SHARED': '232448', **env}
+    p = subprocess.run([str(x) for x in command], cwd=folder, capture_output=True, env=e, encoding='latin1')
+    if fails and fails in p.stderr: return p.stderr
+    if p.returncode and may_fail: return None
+    if p.returncode or fails: sys.exit(f'{" ".join(command)}\n{p.stdout}\n{p.stderr}')
+    return p.stdout + p.stderr
+
+
+def npy(name, shape):
+    n = 1
+    for s in shape: n *= s
+    draw = random.Random(name)
+    apart = [2 ** (3 * i % 7 - 3) for i in range(shape[-1])]     # scales of neighbours differ
+    values = [draw.gauss(0, 1) * 2 ** draw.uniform(-4, 2) * apart[i % shape[-1]] for i in range(n)]
+    head = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}"
+    head += ' ' * (-(len(head) + 11) % 64) + '\n'
+    open(f'{folder}/{name}', 'wb').write(b'\x93NUMPY\x01\x00' + struct.pack('<H', len(head)) + head.encode()
+                                         + array.array('f', values).tobytes())
+
+
+def weights(path):
+    raw = open(f'{folder}/{path}', 'rb').read()
+    n = struct.unpack('<Q', raw[:8])[0]
+    at = {k: v['data_offsets'] for k, v in json.loads(raw[8:8 + n]).items() if k.startswith('h.*') or k == 'loss'}
+    return {k: array.array('f', raw[8 + n + a:8 + n + b]) for k, (a, b) in sorted(at.items())}
+
+
+def apart(have, want):
+    """The share of numbers that differ, and the largest difference of all; of the loss alone its difference."""
+    worst = 0, 0, ''
+    for k, b in want.items():
+        most = max(map(abs, b))
+        off = [abs(x - y) / most if x == x else 1e9 for x, y in zip(have[k], b)]
+        worst = max(worst, (sum(o > 1e-6 for o in off) / len(off) if len(off) > 1 else 0, max(off), k))
+    return worst
+
+
+def equal(have, want): return (lambda share, most, _: share < 1e-3 and most < .02)(*apart(have, want))
+
+
+def train(exe, **env):
+    """The weights, or None if the program fails and may."""
+    shutil.rmtree(f'{folder}/out', ignore_errors=True)
+    said = run(f'./{exe}', 'train', '--out', 'out', '--save-every', '0', '--dump', 'out.st', **env)
+    return weights('out.st') if said is not None else None
+
+
+def write(model, batch, rows, feat, out, words, count):
+    text = (model + REST).replace('FEAT', str(feat)).replace('OUT', str(out)).replace('BATCH', str(batch))
+    open(f'{folder}/net.shard', 'w').write(text.replace('WORDS', words))
+    for name in 'x.npy', 't.npy': npy(name, (batch, *rows, feat))
+
+
+def case(name, *of):
+    write(*of)
+    run(shardc, 'compile', 'net.shard', '--plan', 'p', '-o', 'cpu', '-q')
+    said = run(shardc, 'compile', 'net.shard', '--plan', 'p', '-o', 'gpu', '-q', '--target', 'sm_90a', '--keep', 'kept')
+    if 'W0709' in said: sys.exit(f'{name}: {said}')
+    text = run(shardc, 'dump', 'net.shard', '--plan', 'p', '--target', 'sm_90a', '--after', 'select', '-q')
+    step = set(re.findall(r'kernel @(h\.forward\.(?:fwd|bwd)\.dot\d+)\([^\n]*codes = ', text))
+    if len(step) != of[-1]: sys.exit(f'{name}: products of codes: {sorted(step)}')
+    for k in step:
+        ptx = open(f'{folder}/kept/k_{k.replace(".", "_")}.ptx').read()
+        if ptx.count('m64n128k32') != 4 or 'k16' in ptx: sys.exit(f'{name}: {k} multiplies otherwise')
+    shutil.rmtree(f'{folder}/kept')
+    want = train('cpu')
+    for mode, env in {'': {}, 'late': {'SHARDC_EMULATE_LATE': '1'},
+                      'random': {'SHARDC_EMULATE_CHECK': '1', 'SHARDC_EMULATE_SEED': '3'}}.items():
+        have = train('gpu', **env)
+        if not equal(have, want): sys.exit(f'{name} {mode}: off by {apart(have, want)}')
+    print(f'{name}: {len(step)} products, off by {apart(have, want)}', flush=True)
+    return want
+
+
+def mutants(want):
+    """Of the gradient of a weight, whose operands have blocks of one row."""
+    ir = run(shardc, 'dump', 'net.shard', '--plan', 'p', '--target', 'sm_90a', '--after', 'select', '-q')
+    name = re.search(r'kernel @([\w.]+)\([^\n]*\n[^\n]*= dot\[Batch\]', ir)[1].replace('.', '_')
+    text = open(f'{folder}/gpu', 'rb').read()
+    at = text.index(b'm64n128k32', text.index(f'.entry k_{name}_p0('.encode()))
+    if b'mul.rn.f32' not in text[at:]: sys.exit('no PTX in the program')
+
+    def change(pattern, to):
+        m = re.compile(pattern).search(text, at - 60)
+        new = to(m) if m else None
+        if not m or len(new) != len(m[0]) or new == m[0]: sys.exit(f'no place for {pattern}')
+        return text[:m.start()] + new + text[m.end():]
+
+    def other(register):  # of the same length
+        number = int(register[2:])
+        return b'%f' + str(number - 1 if number % 10 else number + 1).encode()
+
+    of = {'format': (rb'f32\.e4m3\.e4m3', lambda m: b'f32.e5m2.e4m3'),
+          'wait': (rb'wgmma\.wait_group\.sync\.aligned 0', lambda m: b'wgmma.wait_group.sync.aligned 1'),
+          'scale of a row': (rb'(mul\.rn\.f32[^;]*, )(%f\d+);', lambda m: m[1] + other(m[2]) + b';'),
+          'scale of a column': (rb'(fma\.rn\.f32[^,;]*,[^,;]*, )(%f\d+)(,[^;]*;)', lambda m: m[1] + other(m[2]) + m[3]),
+          'sum': (rb'(fma\.rn\.f32[^,;]*,[^,;]*,[^,;]*, )(%f\d+);', lambda m: m[1] + other(m[2]) + b';')}
+    for name, (pattern, to) in of.items():
+        open(f'{folder}/mutant', 'wb').write(change(pattern, to))
+        os.chmod(f'{folder}/mutant', 0o755)
+        have = train('mutant', may_fail=True, SHARDC_EMULATE_LATE='1')
+        noticed = have is None or not equal(have, want)
+        print(f'mutant of the {name}: {"noticed" if noticed else "NOT NOTICED"}', flush=True)
+        if not noticed: sys.exit(1)
+
+
+def refusals():
+    text = run(shardc, 'dump', 'net.shard', '--plan', 'p', '--target', 'sm_90a', '--after', 'select', '-q')
+    for what, to in {r'(dot\d+\([^\n]*codes = \[\d+, )0': r'\g<1>1',
+                     r'(rmax\d+\([^\n]*)(, codes = \[[^]]*\])': r'\1'}.items():
+        open(f'{folder}/changed.ir', 'w').write(re.sub(what, to, text, count=1))
+        run(shardc, 'compile', 'changed.ir', '-o', 'none', fails='select-c10')
+    write(DOTS, 96, (), 96, 96, '', 0)
+    said = run(shardc, 'compile', 'net.shard', '--plan', 'p', '--target', 'sm_90a', '-o', 'none', '-q')
+    if said.count('W0709') != 1 or 'multiple of 128' not in said: sys.exit(said)
+
+
+try:
+    for name, of in CASES.items():
+        want = case(name, *of)
+        if name == 'whole blocks': mutants(want), refusals()
+finally:
+    shutil.rmtree(folder)
