@@ -5,9 +5,12 @@
    child waits for another at the end. It writes DIR/SYMBOL.o of each, or ends with another status
    and its message in a file of its own, which becomes a diagnostic.
 
-   Objects come from the kernel cache if the compiler, LLVM, the target and the function's text are
-   the same, whatever its name: code is generated under a neutral name, and renamed when it is
-   written. The same function gives the same bytes, whatever the order of the children. */
+   Objects come from the kernel cache if LLVM, the target and the LLVM IR of the function are the
+   same, whatever its name: code is generated under a neutral name, and renamed when it is written.
+   The cache has two steps. The compiler and the function's text give the digest of the LLVM IR, so
+   that IR which is known is not written again; the digest gives the object, so that another compiler
+   generates code only for functions of which it writes other IR. The same function gives the same
+   bytes, whatever the order of the children. */
 #include "cache.h"
 #include "device_code.h"
 #include "ir/kernel/kernel_key.h"
@@ -16,6 +19,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <llvm-c/Analysis.h>
+#include <llvm-c/BitWriter.h>
 #include <llvm-c/Transforms/PassBuilder.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -39,13 +43,20 @@ static LLVMTargetMachineRef machine_new(const Target *t, LLVMCodeGenOptLevel lev
                                  LLVMCodeModelDefault);
 }
 
+static const char *passes_of(const Target *t, bool quick) {
+  return quick ? "function(mem2reg,early-cse)" : t->code->passes;
+}
+
+static LLVMCodeGenOptLevel level_of(const Target *t, bool quick) {
+  return quick ? t->code->quick : LLVMCodeGenLevelAggressive;
+}
+
 static void optimize(Emit *e, LLVMTargetMachineRef machine, bool quick) {
   LLVMPassBuilderOptionsRef options = LLVMCreatePassBuilderOptions();
   LLVMPassBuilderOptionsSetLoopVectorization(options, 0);
   LLVMPassBuilderOptionsSetSLPVectorization(options, 0);
   LLVMPassBuilderOptionsSetLoopUnrolling(options, 0);
-  const char *passes = quick ? "function(mem2reg,early-cse)" : e->target->code->passes;
-  LLVMErrorRef error = LLVMRunPasses(e->module, passes, machine, options);
+  LLVMErrorRef error = LLVMRunPasses(e->module, passes_of(e->target, quick), machine, options);
   if (error) bug("kernel %s: %s", e->k->name, LLVMGetErrorMessage(error));
   LLVMDisposePassBuilderOptions(options);
 }
@@ -66,9 +77,9 @@ static void machine_says(LLVMDiagnosticInfoRef info, void *k) {
   bug("kernel %s: %s", ((const Fn *)k)->name, LLVMGetDiagInfoDescription(info));
 }
 
-/* Emits, checks and optimizes, or does no more than must be (quick). The caller frees both. */
-static Emit *kernel_module(Module *all, const Fn *k, const char *symbol, Arena *arena, bool quick,
-                           LLVMTargetMachineRef *machine) {
+/* The kernel in LLVM IR. The caller frees both. */
+static Emit *emitted(Module *all, const Fn *k, const char *symbol, Arena *arena, bool quick,
+                     LLVMTargetMachineRef *machine) {
   Module *m = module_for_kernel(all, k);
   const Target *target = target_of(m);
   Str name = attr_str(&k->attrs, ATTR_family, "");
@@ -76,24 +87,47 @@ static Emit *kernel_module(Module *all, const Fn *k, const char *symbol, Arena *
   if (!family) bug("kernel %s: no family `%s`", k->name, name);
   Emit *e = emit_new(m, k, target, symbol, arena);
   LLVMContextSetDiagnosticHandler(e->context, machine_says, (void *)k);
-  *machine = machine_new(target, quick ? target->code->quick : LLVMCodeGenLevelAggressive);
+  *machine = machine_new(target, level_of(target, quick));
   LLVMTargetDataRef layout = LLVMCreateTargetDataLayout(*machine);
   LLVMSetModuleDataLayout(e->module, layout);
   LLVMDisposeTargetData(layout);
   family->emit(e);
-  check_module(e);
-  optimize(e, *machine, quick);
   return e;
 }
 
-static LLVMMemoryBufferRef kernel_code(Module *m, const Fn *k, const char *symbol, Arena *arena,
-                                       LLVMCodeGenFileType type, bool quick) {
-  LLVMTargetMachineRef machine;
+/* Everything that decides the bytes of the code: what LLVM is given, and LLVM. */
+static CacheKey emitted_key(const Emit *e, bool quick) {
+  const Target *t = e->target;
+  unsigned major, minor, patch;
+  LLVMGetVersion(&major, &minor, &patch);
+  LLVMMemoryBufferRef bits = LLVMWriteBitcodeToMemoryBuffer(e->module);
+  CacheKey h = hash_text(hash_begin(), SHARDC_LLVM_LIBRARY);
+  h = hash_text(h, arena_printf(e->arena, "%u.%u.%u level %d file %d", major, minor, patch,
+                                level_of(t, quick), t->code->file));
+  const char *const words[] = {t->triple, t->cpu, t->features, passes_of(t, quick)};
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++) h = hash_text(h, words[i]);
+  h = hash_bytes(h, LLVMGetBufferStart(bits), LLVMGetBufferSize(bits));
+  LLVMDisposeMemoryBuffer(bits);
+  return h;
+}
+
+/* Checks, and optimizes or does no more than must be (quick). */
+static LLVMMemoryBufferRef generate(Emit *e, LLVMTargetMachineRef machine, LLVMCodeGenFileType type,
+                                    bool quick) {
   LLVMMemoryBufferRef code = NULL;
   char *message = NULL;
-  Emit *e = kernel_module(m, k, symbol, arena, quick, &machine);
+  check_module(e);
+  optimize(e, machine, quick);
   if (LLVMTargetMachineEmitToMemoryBuffer(machine, e->module, type, &message, &code))
-    bug("kernel %s: %s", k->name, message);
+    bug("kernel %s: %s", e->k->name, message);
+  return code;
+}
+
+static LLVMMemoryBufferRef kernel_code(Module *m, const Fn *k, Arena *arena,
+                                       LLVMCodeGenFileType type, bool quick) {
+  LLVMTargetMachineRef machine;
+  Emit *e = emitted(m, k, kernel_symbol(m, k), arena, quick, &machine);
+  LLVMMemoryBufferRef code = generate(e, machine, type, quick);
   emit_free(e);
   LLVMDisposeTargetMachine(machine);
   return code;
@@ -101,7 +135,7 @@ static LLVMMemoryBufferRef kernel_code(Module *m, const Fn *k, const char *symbo
 
 LLVMMemoryBufferRef kernel_object(Module *m, const Fn *k, bool quick) {
   Arena *arena = arena_new();
-  LLVMMemoryBufferRef code = kernel_code(m, k, kernel_symbol(m, k), arena, LLVMObjectFile, quick);
+  LLVMMemoryBufferRef code = kernel_code(m, k, arena, LLVMObjectFile, quick);
   arena_free(arena);
   return code;
 }
@@ -110,13 +144,14 @@ char *kernel_text(Module *m, const Fn *k, bool assembly) {
   Arena *arena = arena_new();
   char *text;
   if (assembly) {
-    LLVMMemoryBufferRef code =
-        kernel_code(m, k, kernel_symbol(m, k), arena, LLVMAssemblyFile, false);
+    LLVMMemoryBufferRef code = kernel_code(m, k, arena, LLVMAssemblyFile, false);
     text = arena_strndup(m->arena, LLVMGetBufferStart(code), LLVMGetBufferSize(code));
     LLVMDisposeMemoryBuffer(code);
   } else {
     LLVMTargetMachineRef machine;
-    Emit *e = kernel_module(m, k, kernel_symbol(m, k), arena, false, &machine);
+    Emit *e = emitted(m, k, kernel_symbol(m, k), arena, false, &machine);
+    check_module(e);
+    optimize(e, machine, false);
     char *printed = LLVMPrintModuleToString(e->module);
     text = arena_strndup(m->arena, printed, strlen(printed));
     LLVMDisposeMessage(printed);
@@ -171,7 +206,8 @@ static const char *code_path(ObjectBuild *build, const Fn *k) {
   return object_path(build, k, target_for(build, k)->code->ending);
 }
 
-/* Everything that decides the bytes of all kernels alike: this program, LLVM. */
+/* Everything that decides the LLVM IR of all kernels alike, and the output of an assembler: this
+   program, LLVM. */
 static CacheKey compiler_hash(ObjectBuild *build) {
   unsigned major, minor, patch;
   LLVMGetVersion(&major, &minor, &patch);
@@ -197,9 +233,20 @@ static bool write_code(ObjectBuild *build, const Fn *k, CacheBytes code) {
   return output_write(build->arena, code_path(build, k), own.at, own.n, 0666);
 }
 
+/* The object of LLVM IR with this digest. */
+static CacheKey object_key(const uint8_t digest[SHA256_BYTES]) {
+  return hash_bytes(hash_text(hash_begin(), "object"), digest, SHA256_BYTES);
+}
+
+static CacheBytes known_code(ObjectBuild *build, const Fn *k) {
+  CacheBytes none = {0}, digest = cache_get(build->arena, build->cache, code_key(build, k));
+  if (!digest.at || digest.n != SHA256_BYTES) return none;
+  return cache_get(build->arena, build->cache, object_key((const uint8_t *)digest.at));
+}
+
 static bool take_from_cache(ObjectBuild *build, const Fn *k) {
   if (!build->cache) return false;
-  CacheBytes o = cache_get(build->arena, build->cache, code_key(build, k));
+  CacheBytes o = known_code(build, k);
   if (!o.at || !write_code(build, k, o)) return false;
   if (!assembler_for(build, k)) return true;
   CacheBytes made = cache_get(build->arena, build->cache, assembled_key(build, k));
@@ -224,15 +271,38 @@ static const char *words_path(ObjectBuild *build, int job) {
   return arena_printf(build->arena, "%s/kernels-%d.err", build->folder, job);
 }
 
+/* The code of LLVM IR that an earlier compiler may have written as well. Code that the assembler
+   refuses is not looked up by the kernel's text. */
+static CacheBytes code_of(ObjectBuild *build, const Fn *k, bool quick,
+                          uint8_t digest[SHA256_BYTES]) {
+  LLVMTargetMachineRef machine;
+  Emit *e = emitted(build->m, k, NEUTRAL_SYMBOL, build->arena, quick, &machine);
+  CacheBytes o = {0};
+  if (build->cache) {
+    sha256_end(emitted_key(e, quick), digest);
+    o = cache_get(build->arena, build->cache, object_key(digest));
+  }
+  if (!o.at) {
+    LLVMMemoryBufferRef code = generate(e, machine, e->target->code->file, quick);
+    o.n = LLVMGetBufferSize(code), o.at = arena_alloc(build->arena, o.n);
+    memcpy(o.at, LLVMGetBufferStart(code), o.n);
+    LLVMDisposeMemoryBuffer(code);
+    if (build->cache) cache_put(build->arena, build->cache, object_key(digest), o);
+  }
+  emit_free(e);
+  LLVMDisposeTargetMachine(machine);
+  return o;
+}
+
 /* Ends the child if that cannot be. */
 static void compile(ObjectBuild *build, const Fn *k, bool quick) {
-  LLVMMemoryBufferRef code = kernel_code(build->m, k, NEUTRAL_SYMBOL, build->arena,
-                                         target_for(build, k)->code->file, quick);
-  CacheBytes o = {(char *)LLVMGetBufferStart(code), LLVMGetBufferSize(code)};
-  if (!write_code(build, k, o)) _exit(CHILD_CANNOT_WRITE);
+  uint8_t digest[SHA256_BYTES];
+  CacheBytes code = code_of(build, k, quick, digest);
+  if (!write_code(build, k, code)) _exit(CHILD_CANNOT_WRITE);
   const char *fault = assemble(build, k);
-  if (!fault && build->cache) cache_put(build->arena, build->cache, code_key(build, k), o);
-  LLVMDisposeMemoryBuffer(code);
+  if (!fault && build->cache)
+    cache_put(build->arena, build->cache, code_key(build, k),
+              (CacheBytes){(char *)digest, sizeof digest});
   if (!fault) return;
   if (!quick) {
     fprintf(stderr, "%s\n", fault), fflush(stderr);

@@ -95,14 +95,34 @@ static void test_cache(void **state) {
   Place p = place_of(good, sizeof good - 1);
   assert_true(kernels_build(p.m, p.objects, 2));
   CacheBytes first = object(&p, "k_a_b");
-  assert_int_equal(files_in(p.cache), 2);
+  assert_int_equal(files_in(p.cache), 4); /* of each kernel the digest of its LLVM IR, its object */
   assert_true(kernels_build(p.m, p.objects, 2));
   same(first, object(&p, "k_a_b"));
   char *damage = arena_printf(p.ctx->arena, "for f in %s/*/*; do printf x >> $f; done", p.cache);
   assert_int_equal(system(damage), 0);
   assert_true(kernels_build(p.m, p.objects, 2));
   same(first, object(&p, "k_a_b"));
+  assert_int_equal(files_in(p.cache), 4);
+  place_free(&p);
+}
+
+/* To another compiler the kernels' texts are unknown: it takes the objects of the same LLVM IR, and
+   writes none. */
+static void test_other_compiler(void **state) {
+  (void)state;
+  Place p = place_of(good, sizeof good - 1);
+  const char *objects =
+      arena_printf(p.ctx->arena, "find %s -size +99c -type f -printf '%%i\\n' | sort", p.cache);
+  assert_true(kernels_build(p.m, p.objects, 2));
+  CacheBytes first = object(&p, "k_a_b"), second = object(&p, "k_c");
+  assert_int_equal(system(arena_printf(p.ctx->arena, "%s > %s/list", objects, p.objects)), 0);
+  char *forget = arena_printf(p.ctx->arena, "find %s -size -99c -type f -delete", p.cache);
+  assert_int_equal(system(forget), 0);
   assert_int_equal(files_in(p.cache), 2);
+  assert_true(kernels_build(p.m, p.objects, 2));
+  same(first, object(&p, "k_a_b")), same(second, object(&p, "k_c"));
+  assert_int_equal(system(arena_printf(p.ctx->arena, "%s | cmp - %s/list", objects, p.objects)), 0);
+  assert_int_equal(files_in(p.cache), 4);
   place_free(&p);
 }
 
@@ -115,7 +135,7 @@ static void test_quick(void **state) {
   assert_true(kernels_build_as(p.m, p.objects, 2, true));
   CacheBytes quick = object(&p, "k_a_b");
   assert_true(quick.n != first.n || memcmp(quick.at, first.at, first.n));
-  assert_int_equal(files_in(p.cache), 4);
+  assert_int_equal(files_in(p.cache), 8);
   assert_true(kernels_build(p.m, p.objects, 2));
   same(first, object(&p, "k_a_b"));
   place_free(&p);
@@ -126,7 +146,7 @@ static void test_cache_of_others(void **state) {
   (void)state;
   Place p = place_of(good, sizeof good - 1);
   assert_true(kernels_build(p.m, p.objects, 2));
-  assert_int_equal(files_in(p.cache), 2);
+  assert_int_equal(files_in(p.cache), 4);
   chmod(p.cache, 0770);
   const char *why, *damage = arena_printf(p.ctx->arena, "rm -rf %s/*", p.cache);
   assert_null(cache_folder(p.ctx->arena, &why));
@@ -335,13 +355,20 @@ static void test_second_try(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_same_bytes),  cmocka_unit_test(test_cache),
-      cmocka_unit_test(test_quick),       cmocka_unit_test(test_cache_of_others),
-      cmocka_unit_test(test_trim),        cmocka_unit_test(test_used),
-      cmocka_unit_test(test_death),       cmocka_unit_test(test_unwritable),
-      cmocka_unit_test(test_text),        cmocka_unit_test(test_targets),
-      cmocka_unit_test(test_second_try),  cmocka_unit_test(test_tensor_cores),
-      cmocka_unit_test(test_reads_ahead), cmocka_unit_test(test_banks)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_bytes),
+                                     cmocka_unit_test(test_cache),
+                                     cmocka_unit_test(test_quick),
+                                     cmocka_unit_test(test_other_compiler),
+                                     cmocka_unit_test(test_cache_of_others),
+                                     cmocka_unit_test(test_trim),
+                                     cmocka_unit_test(test_used),
+                                     cmocka_unit_test(test_death),
+                                     cmocka_unit_test(test_unwritable),
+                                     cmocka_unit_test(test_text),
+                                     cmocka_unit_test(test_targets),
+                                     cmocka_unit_test(test_second_try),
+                                     cmocka_unit_test(test_tensor_cores),
+                                     cmocka_unit_test(test_reads_ahead),
+                                     cmocka_unit_test(test_banks)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
