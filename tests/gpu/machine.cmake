@@ -32,4 +32,4 @@ target_link_libraries(gpu_spills PRIVATE shardc_codegen shardc_passes shardc_ir 
 add_executable(gpu_mutate mutate.c mutate_text.c ${CMAKE_SOURCE_DIR}/tests/common/kernel_params.c)
 target_link_libraries(gpu_mutate PRIVATE ptx shardc_codegen shardc_passes shardc_ir llvm_shared m)
 add_test(NAME gpu/mutate COMMAND gpu_mutate)
-set_tests_properties(gpu/mutate PROPERTIES TIMEOUT 3600 ENVIRONMENT SHARDC_CACHE_DIR=)
+set_tests_properties(gpu/mutate PROPERTIES TIMEOUT 3600)
