@@ -8,7 +8,7 @@
    Objects come from the kernel cache if LLVM, the target and the LLVM IR of the function are the
    same, whatever its name: code is generated under a neutral name, and renamed when it is written.
    The cache has two steps. The compiler and the function's text give the digest of the LLVM IR, so
-   that IR which is known is not written again; the digest gives the object, so that another compiler
+   that known IR is not written again; the digest gives the object, so that another compiler
    generates code only for functions of which it writes other IR. The same function gives the same
    bytes, whatever the order of the children. */
 #include "cache.h"
@@ -97,14 +97,15 @@ static Emit *emitted(Module *all, const Fn *k, const char *symbol, Arena *arena,
 
 /* Everything that decides the bytes of the code: what LLVM is given, and LLVM. */
 static CacheKey emitted_key(const Emit *e, bool quick) {
-  const Target *t = e->target;
+  const Target *target = e->target;
   unsigned major, minor, patch;
   LLVMGetVersion(&major, &minor, &patch);
   LLVMMemoryBufferRef bits = LLVMWriteBitcodeToMemoryBuffer(e->module);
   CacheKey h = hash_text(hash_begin(), SHARDC_LLVM_LIBRARY);
   h = hash_text(h, arena_printf(e->arena, "%u.%u.%u level %d file %d", major, minor, patch,
-                                level_of(t, quick), t->code->file));
-  const char *const words[] = {t->triple, t->cpu, t->features, passes_of(t, quick)};
+                                level_of(target, quick), target->code->file));
+  const char *const words[] = {target->triple, target->cpu, target->features,
+                               passes_of(target, quick)};
   for (size_t i = 0; i < sizeof words / sizeof *words; i++) h = hash_text(h, words[i]);
   h = hash_bytes(h, LLVMGetBufferStart(bits), LLVMGetBufferSize(bits));
   LLVMDisposeMemoryBuffer(bits);
@@ -277,21 +278,21 @@ static CacheBytes code_of(ObjectBuild *build, const Fn *k, bool quick,
                           uint8_t digest[SHA256_BYTES]) {
   LLVMTargetMachineRef machine;
   Emit *e = emitted(build->m, k, NEUTRAL_SYMBOL, build->arena, quick, &machine);
-  CacheBytes o = {0};
+  CacheBytes object = {0};
   if (build->cache) {
     sha256_end(emitted_key(e, quick), digest);
-    o = cache_get(build->arena, build->cache, object_key(digest));
+    object = cache_get(build->arena, build->cache, object_key(digest));
   }
-  if (!o.at) {
+  if (!object.at) {
     LLVMMemoryBufferRef code = generate(e, machine, e->target->code->file, quick);
-    o.n = LLVMGetBufferSize(code), o.at = arena_alloc(build->arena, o.n);
-    memcpy(o.at, LLVMGetBufferStart(code), o.n);
+    object.n = LLVMGetBufferSize(code), object.at = arena_alloc(build->arena, object.n);
+    memcpy(object.at, LLVMGetBufferStart(code), object.n);
     LLVMDisposeMemoryBuffer(code);
-    if (build->cache) cache_put(build->arena, build->cache, object_key(digest), o);
+    if (build->cache) cache_put(build->arena, build->cache, object_key(digest), object);
   }
   emit_free(e);
   LLVMDisposeTargetMachine(machine);
-  return o;
+  return object;
 }
 
 /* Ends the child if that cannot be. */
