@@ -296,6 +296,11 @@ EXPORT CUresult cuCtxGetDevice(CUdevice *d) {
   return CU_SUCCESS;
 }
 
+EXPORT CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest) {
+  *least = 0, *greatest = -5;
+  return CU_SUCCESS;
+}
+
 EXPORT CUresult cuCtxSynchronize(void) {
   if (!current) return CU_INVALID_CONTEXT;
   standin_enter();

@@ -212,15 +212,23 @@ EXPORT CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned 
   return standin_leave(launch(f, l, s, params, extra));
 }
 
+typedef struct LaunchAttribute { /* CUlaunchAttribute */
+  int what, pad;
+  char value[64];
+} LaunchAttribute;
+
 typedef struct LaunchConfig { /* CUlaunchConfig */
   unsigned grid[3], block[3], shared;
   CUstream stream;
-  const void *attributes;
+  const LaunchAttribute *attributes;
   unsigned n;
 } LaunchConfig;
 
+enum { PRIORITY = 8 }; /* CU_LAUNCH_ATTRIBUTE_PRIORITY: kernels are one after the other anyway */
+
 EXPORT CUresult cuLaunchKernelEx(const LaunchConfig *x, CUfunction f, void **params, void **extra) {
-  if (x->n && x->attributes) return CU_NOT_SUPPORTED; /* clusters and their kind */
+  for (unsigned i = 0; i < x->n; i++) /* clusters and their kind */
+    if (x->attributes[i].what != PRIORITY) return CU_NOT_SUPPORTED;
   return cuLaunchKernel(f, x->grid[0], x->grid[1], x->grid[2], x->block[0], x->block[1],
                         x->block[2], x->shared, x->stream, params, extra);
 }

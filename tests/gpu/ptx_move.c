@@ -7,6 +7,8 @@
 #include "ptx_read.h"
 #include "ptx_lanes.h"
 #include <stdio.h>
+#include <string.h>
+#include <time.h>
 
 /* ---- mov ---- */
 /* mov.b64 d, {a, b}: the elements' kind follows from their number */
@@ -39,10 +41,32 @@ static void decode_part(Reader *r, const Ins *ins, RegKind whole) {
                  constant(r, REG_32, (uint64_t)(i * bits)), NO_SLOT);
 }
 
+/* mov.u64 d, %globaltimer: nanoseconds of this machine's clock */
+static Went step_timer(Warp *w, const Op *op, uint32_t mask) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  for (int i = 0; i < LANES; i++)
+    if (mask >> i & 1)
+      ((uint64_t *)(w->regs + op->d))[i] =
+          (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+  return WENT_ON;
+}
+
+static bool is_timer(const Arg *a) {
+  return a->kind == ARG_SYMBOL && !a->symbol &&
+         !strcmp((const char *)(uintptr_t)a->value, "%globaltimer");
+}
+
 void decode_mov(Reader *r, const Ins *ins) {
   need_args(r, ins, 2, 2);
   RegKind k = ins->nparts == 2 ? type_kind(ins->part[1]) : REG_NONE;
   if (k == REG_NONE || type_bytes(ins->part[1]) == 1) unknown(r, ins);
+  if (k == REG_64 && is_timer(&ins->args[1])) {
+    int32_t d = result(r, ins, 0, REG_64);
+    Op *op = emit(r, ins);
+    op->step = step_timer, op->d = d;
+    return;
+  }
   if (ins->args[1].kind == ARG_VECTOR) decode_join(r, ins, k);
   else if (ins->args[0].kind == ARG_VECTOR) decode_part(r, ins, k);
   else {
