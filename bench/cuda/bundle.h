@@ -51,6 +51,8 @@ Line *read_list(const Bundle *b, const char *name, int *n);
 
 /* ---- other programs (child.c) ---- */
 
+/* Children are told that they are this rank, as launchers do; one of one: nothing. */
+void child_rank(int rank, int ranks);
 /* Its messages go to the file `log`. pipes: with pipes. */
 bool child_start(Child *c, char *const *words, const char *folder, const char *log, bool pipes);
 /* 0: it ended well; else its status, 128 + signal, or -1 after it was ended at `until`. */

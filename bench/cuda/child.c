@@ -36,6 +36,13 @@ bool child_start(Child *c, char *const *words, const char *folder, const char *l
   return c->pid > 0;
 }
 
+void child_rank(int rank, int ranks) {
+  static const char *const names[] = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"};
+  for (int i = 0; i < 4; i++)
+    if (ranks > 1) setenv(names[i], rt_format("%d", i < 2 ? rank : ranks), 1);
+    else unsetenv(names[i]);
+}
+
 static void close_pipes(Child *c) {
   if (c->in >= 0) close(c->in);
   if (c->out >= 0) close(c->out);

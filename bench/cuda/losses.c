@@ -41,14 +41,6 @@ static int read_losses(const char *folder, double *loss) {
   return n;
 }
 
-/* As launchers tell a rank who it is; one of one: nothing. */
-static void be_rank(int rank, int ranks) {
-  static const char *const names[] = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"};
-  for (int i = 0; i < 4; i++)
-    if (ranks > 1) setenv(names[i], rt_format("%d", i < 2 ? rank : ranks), 1);
-    else unsetenv(names[i]);
-}
-
 /* Two ranks that NCCL takes for two machines. The GPU runs their kernels in turn, so its own
    kernels, which wait for each other, take few multiprocessors. */
 static void be_node(int rank, bool nccl) {
@@ -69,10 +61,10 @@ static int train_ranks(Bundle *b, char *const *words, const char *log, int ranks
   Child child[RANKS];
   int status = 0, started = 0;
   for (; started < ranks; started++) {
-    be_rank(started, ranks), be_node(started, nccl);
+    child_rank(started, ranks), be_node(started, nccl);
     if (!child_start(&child[started], words, b->out, log, false)) break;
   }
-  be_rank(0, 1), be_node(0, false);
+  child_rank(0, 1), be_node(0, false);
   if (started < ranks) status = 1;
   for (int i = 0; i < started; i++) {
     int one = child_wait(&child[i], status ? rt_now() : until);

@@ -2,17 +2,17 @@
 
    Loaded by SHARDC_LIBNCCL=libpaced.so. Each collective launches PACED_CTAS CTAs (16, as NCCL over
    NVLink) on the given stream. They copy as many bytes as the rank would send or receive, no faster
-   than PACED_RATE GB/s, and begin to copy after PACED_LATENCY microseconds: so a message holds its
+   than PACED_RATE GB/s after the first PACED_LATENCY microseconds: so a message holds its
    multiprocessors and memory for as long as it would over that link. Bytes moved are those of a
    ring: an all-reduce of n ranks 2 (n - 1) / n of its buffer, gathers and reduce-scatters n - 1
-   blocks. NCCL reads and writes up to half as much memory again for its buffers, which is not
-   done. PACED_RATE=0: as fast as these CTAs can copy, at once.
+   blocks. NCCL reads and writes up to half as much memory again for its buffers, and its CTAs hold
+   more registers. PACED_RATE=0: as fast as these CTAs can copy, at once.
 
    PACED_PRIORITY=1 launches them with the highest priority. Rank 0 appends a line to PACED_LOG per
    message that a graph repeats: what, ranks, bytes, runs; microseconds on the link, from the begin
    of the first CTA to the end of the last, from when it could begin until it began, between the
-   begins of its CTAs. Where ranks of a world run without a GPU, their driver is
-   idle.c. Must not: allocate or wait after ncclCommInitRank. */
+   begins of its CTAs. The driver of ranks without a GPU is idle.c. Must not: allocate or wait after
+   ncclCommInitRank. */
 #include "paced_kernel.h"
 #include "runtime/device/cuda/nccl.h"
 #include <dlfcn.h>

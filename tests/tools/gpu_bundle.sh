@@ -37,15 +37,15 @@ ends 4 'there is no GPU 7' bare "$bundle/run" --quick --device 7
 ends 0 'stand-in' bare "$bundle/run" --quick --minutes 40 --out good
 cat said
 # glibc 2.36 and the driver are all that it needs.
-newest=$(cat "$bundle/run" "$bundle"/models/* "$bundle"/steps/* | LC_ALL=C grep -ao 'GLIBC_2\.[0-9]*' | sort -uV \
+newest=$(find "$bundle" -type f -perm -u+x -exec cat {} + | LC_ALL=C grep -ao 'GLIBC_2\.[0-9]*' | sort -uV \
   | tail -1)
 echo "the newest version of the C library that it asks for is $newest"
 check test "${newest#GLIBC_2.}" -le 36
-for exe in "$bundle/run" "$bundle"/models/* "$bundle"/steps/*; do
-  [ -x "$exe" ] || continue
+for exe in "$bundle/run" "$bundle"/models/* "$bundle"/steps/* "$bundle"/overlap/* "$bundle"/lib/*; do
+  [ -f "$exe" ] && [ -x "$exe" ] || continue
   check test -z "$(readelf -d "$exe" | grep -e RPATH -e RUNPATH)"
 done
-check test "$(du -sm "$bundle" | cut -f1)" -le 40
+check test "$(du -sm "$bundle" | cut -f1)" -le 60
 check grep -q 'PyTorch *not measured: cannot run python3' good/table.txt
 python3 - << 'END'
 import json, math
@@ -57,7 +57,7 @@ table = open('good/table.txt').read()
 assert 'nan' not in table and all(f'\n== {k}: ' in table and f'\n   {k}: good' in table for k in r['parts']), table
 assert all(x['name'] in table for k in ('losses', 'variants') for x in r['parts'][k]['rows']), table
 states = {k: v['state'] for k, v in r['parts'].items()}
-assert set(states.values()) <= {'good', 'skipped'} and all(states[k] == 'good' for k in ('ceilings', 'kernels', 'losses', 'nccl', 'variants', 'densities', 'steps', 'offload')), states
+assert set(states.values()) <= {'good', 'skipped'} and all(states[k] == 'good' for k in ('ceilings', 'kernels', 'losses', 'nccl', 'variants', 'densities', 'steps', 'overlap', 'offload')), states
 rows = {k: {x['name']: x for x in v['rows']} for k, v in r['parts'].items()}
 assert rows['kernels']['all']['good'] > 100 and rows['kernels']['all']['bad'] == 0
 assert all(x['worst'] < x['allowed'] for x in rows['losses'].values()) and sorted(rows['losses']) == ['hosted', 'sparse_gpt', 'tiny_bert', 'tiny_llama']
@@ -68,6 +68,9 @@ assert sum(listed) >= 2 and len(listed) == sum(listed) + 2, rows['densities']
 assert rows['steps']['gpt2_small shardc']['tokens_per_second'] > 0
 for x in 'small_hosted', 'small_late':
     assert rows['offload'][x + ' shardc']['ms'] > 0 and rows['offload'][x + ' ratio']['ratio'] > 0
+paced = {k: x for k, x in rows['overlap'].items() if not k.endswith('forecast')}
+assert len(paced) == 5 and all(x['messages'] > 5 and x['took_ms'] >= x['link_ms'] for x in paced.values()), paced
+assert len({x['bytes'] for x in paced.values()}) == 1 and rows['overlap']['small_zero2, forecast']['advice']
 assert rows['ceilings']['copy']['bytes_per_second'] > 0 and rows['ceilings']['bf16 mma.sync']['flops'] > 0
 END
 # A machine without NCCL is no failure.
@@ -112,6 +115,13 @@ for f in small slice short stopped; do check python3 -m json.tool "$f/results.js
   --set plan.precision=bf16 --target sm_80 \
   --tune-db good/gpu.tune -o tuned 2> said
 check grep -q '([1-9][0-9]* tuned)' said
+# A double of NCCL that waits for nothing, or sends other bytes than the plan.
+cp -r "$bundle/lib" kept
+LC_ALL=C sed -i 's/@%%p7 bra WAIT/@%%p2 bra WAIT/' "$bundle/lib/libpaced.so"
+ends 1 'a message was faster than its link' bare "$bundle/run" --quick --minutes 40 --only overlap --out unpaced
+cp kept/* "$bundle/lib"
+sed -i 's/^\(small_zero2 2 [0-9]*\)/\11/' "$bundle/overlap.list"
+ends 1 'and the plan sends' bare "$bundle/run" --quick --minutes 40 --only overlap --out unpaced
 # One kernel stores nothing, one never ends, one is no code; the others continue.
 rm -r "$bundle"/kernels/codegen*
 cd "$bundle/kernels/tiny_llama"
