@@ -18,7 +18,13 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MOST = 400, ROUNDS = 3, FIRST = 3 }; /* the first steps of a run do not count */
+enum {
+  MOST = 400,
+  ROUNDS = 3,
+  FIRST = 3,
+  CHANGE_STEPS = 20,
+  MOST_CHANGES = 16
+}; /* the first steps of a run do not count */
 
 typedef struct Times {
   double at[MOST];
@@ -87,14 +93,37 @@ static char *tokens_of(const Bundle *b, const Model *m) {
   return bundle_path(b, "steps/tokens.%.0f", m->vocabulary);
 }
 
-/* The model's executable of that name. */
-static bool run_ours(Bundle *b, const Model *m, const char *name, int steps, int round,
-                     double until, Times *t, char *why, int size) {
-  char number[32], *exe = bundle_path(b, "steps/%s", name), *tokens = tokens_of(b, m);
-  char *out = out_path(b, "steps/%s.%d", name, round), *log = out_path(b, "steps/%s.log", name);
-  char *words[] = {exe,        "train", "--data",       tokens, "--format", "u16",
-                   "--steps",  number,  "--valid",      "0%",   "--out",    out,
-                   "--device", "gpu",   "--save-every", "0",    NULL};
+typedef struct Program {
+  const char *name; /* of its results */
+  const char *exe;
+  const char *kernels; /* a folder of kernels that replace some of its own; NULL: none */
+} Program;
+
+static bool run_program(Bundle *b, const Model *m, const Program *p, int steps, int round,
+                        double until, Times *t, char *why, int size) {
+  char number[32], *exe = bundle_path(b, "steps/%s", p->exe), *tokens = tokens_of(b, m);
+  char *out = out_path(b, "steps/%s.%d", p->name, round);
+  char *log = out_path(b, "steps/%s.log", p->name);
+  char *kernels = p->kernels ? bundle_path(b, "steps/%s", p->kernels) : NULL;
+  char *words[] = {exe,
+                   "train",
+                   "--data",
+                   tokens,
+                   "--format",
+                   "u16",
+                   "--steps",
+                   number,
+                   "--valid",
+                   "0%",
+                   "--out",
+                   out,
+                   "--device",
+                   "gpu",
+                   "--save-every",
+                   "0",
+                   kernels ? "--kernels" : NULL,
+                   kernels,
+                   NULL};
   Child c;
   snprintf(number, sizeof number, "%d", steps + FIRST);
   int before = t->n;
@@ -103,6 +132,13 @@ static bool run_ours(Bundle *b, const Model *m, const char *name, int steps, int
   last_words(log, why, size);
   if (status < 0) snprintf(why, (size_t)size, "took too long");
   return t->n > before;
+}
+
+/* The model's executable of that name. */
+static bool run_ours(Bundle *b, const Model *m, const char *name, int steps, int round,
+                     double until, Times *t, char *why, int size) {
+  Program p = {name, name, NULL};
+  return run_program(b, m, &p, steps, round, until, t, why, size);
 }
 
 /* ---- PyTorch ---- */
@@ -251,6 +287,68 @@ static int measure(Bundle *b, const char *name) {
   }
   if (of[FAILED] || !(of[MEASURED] + of[NO_ROOM])) return PART_BAD;
   return of[MEASURED] ? PART_GOOD : PART_SKIPPED;
+}
+
+/* ---- changes, each alone ---- */
+
+/* changes.list: the model, then programs that lack one change each: name, executable, and a folder
+   of kernels in place of its own, or -. They run in turn, in every second round backwards, so that
+   what drifts is the same for all. */
+typedef struct Changes {
+  Model model;
+  int n; /* 0: the model itself */
+  Program program[MOST_CHANGES];
+  Times times[MOST_CHANGES];
+  bool failed[MOST_CHANGES];
+} Changes;
+
+static bool read_changes(const Bundle *b, Changes *c) {
+  int n;
+  Line *list = read_list(b, "changes.list", &n);
+  if (!list || n < 2 || n > MOST_CHANGES || !list[0].word[6]) return false;
+  c->model = model_of(&list[0]), c->n = n;
+  c->program[0] = (Program){list[0].word[0], list[0].word[0], NULL};
+  for (int i = 1; i < n; i++) {
+    char **w = list[i].word;
+    if (!w[2]) return false;
+    c->program[i] = (Program){w[0], w[1], strcmp(w[2], "-") ? w[2] : NULL};
+  }
+  return true;
+}
+
+static void show_change(Bundle *b, Changes *c, int i) {
+  double base = median(c->times[0].at, c->times[0].n), ms = median(c->times[i].at, c->times[i].n);
+  put_row(b, "{\"name\": \"without %s\", \"ms\": %.4f, \"saves_ms\": %.4f, \"steps\": %d}",
+          c->program[i].name, 1e3 * ms, 1e3 * (ms - base), c->times[i].n);
+  say(b, "without %-20s %9.3f ms: it saves %8.3f ms, %5.1f %% of a step\n", c->program[i].name,
+      1e3 * ms, 1e3 * (ms - base), 100 * (ms / base - 1));
+}
+
+/* False: it failed, and is not tried again. */
+static bool run_change(Bundle *b, Changes *c, int i, int round) {
+  char why[400] = "";
+  if (c->failed[i] || run_program(b, &c->model, &c->program[i], b->quick ? 2 : CHANGE_STEPS, round,
+                                  b->ends, &c->times[i], why, sizeof why))
+    return !c->failed[i];
+  put_row(b, "{\"name\": \"without %s\", \"why\": %s}", c->program[i].name, quoted(why));
+  say(b, "without %-20s not measured: %s\n", c->program[i].name, why);
+  return !(c->failed[i] = true);
+}
+
+int part_changes(Bundle *b) {
+  static Changes c;
+  bool bad = false, late = false;
+  CudaDevice gpu;
+  if (!read_changes(b, &c) || !fresh_folder(b, "steps") || !device_of(&gpu)) return PART_BAD;
+  for (int round = 0; round < (b->quick ? 1 : ROUNDS); round++)
+    for (int k = 0; k < c.n && !late; k++) {
+      bad |= !run_change(b, &c, round % 2 ? c.n - 1 - k : k, round);
+      late = rt_now() > b->ends - 1;
+    }
+  if (c.times[0].n) show(b, &c.model, "shardc", &c.times[0], &gpu);
+  for (int i = 1; i < c.n && c.times[0].n; i++)
+    if (c.times[i].n) show_change(b, &c, i);
+  return bad ? PART_BAD : late ? PART_SHORT : PART_GOOD;
 }
 
 int part_steps(Bundle *b) { return measure(b, "steps.list"); }

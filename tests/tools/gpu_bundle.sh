@@ -57,7 +57,7 @@ table = open('good/table.txt').read()
 assert 'nan' not in table and all(f'\n== {k}: ' in table and f'\n   {k}: good' in table for k in r['parts']), table
 assert all(x['name'] in table for k in ('losses', 'variants') for x in r['parts'][k]['rows']), table
 states = {k: v['state'] for k, v in r['parts'].items()}
-assert set(states.values()) <= {'good', 'skipped'} and all(states[k] == 'good' for k in ('ceilings', 'kernels', 'losses', 'nccl', 'variants', 'densities', 'steps', 'overlap', 'offload')), states
+assert set(states.values()) <= {'good', 'skipped'} and all(states[k] == 'good' for k in ('ceilings', 'kernels', 'losses', 'nccl', 'variants', 'densities', 'steps', 'changes', 'overlap', 'offload')), states
 rows = {k: {x['name']: x for x in v['rows']} for k, v in r['parts'].items()}
 assert rows['kernels']['all']['good'] > 100 and rows['kernels']['all']['bad'] == 0
 assert all(x['worst'] < x['allowed'] for x in rows['losses'].values()) and sorted(rows['losses']) == ['hosted', 'sparse_gpt', 'tiny_bert', 'tiny_llama']
@@ -68,6 +68,8 @@ assert sum(listed) >= 2 and len(listed) == sum(listed) + 2, rows['densities']
 assert rows['steps']['gpt2_small shardc']['tokens_per_second'] > 0
 for x in 'small_hosted', 'small_late':
     assert rows['offload'][x + ' shardc']['ms'] > 0 and rows['offload'][x + ' ratio']['ratio'] > 0
+changes = [k for k, x in rows['changes'].items() if x['ms'] > 0]
+assert changes == ['base shardc'] + [f'without {x}' for x in ('apart', 'sums', 'narrow', 'copies', 'tanh')], changes
 paced = {k: x for k, x in rows['overlap'].items() if not k.endswith('forecast')}
 assert len(paced) == 5 and all(x['messages'] > 5 and x['took_ms'] >= x['link_ms'] for x in paced.values()), paced
 assert len({x['bytes'] for x in paced.values()}) == 1 and rows['overlap']['small_zero2, forecast']['advice']
