@@ -79,6 +79,8 @@ typedef struct Gpu {
 bool gpu_open(Gpu *g, int number);                 /* parts see one, number 0 */
 bool gpu_ok(Gpu *g, CUresult e, const char *what); /* fills why */
 bool gpu_load(Gpu *g, const char *ptx, CUmodule *m);
+/* FOLDER/SYMBOL.cubin, or where there is none or it is for other GPUs, FOLDER/SYMBOL.ptx. */
+bool gpu_load_file(Gpu *g, const char *folder, const char *symbol, CUmodule *m);
 bool gpu_function(Gpu *g, CUmodule m, const char *entry, int64_t shared, CUfunction *f);
 typedef struct GpuMaps { /* of a kernel's buffers, parameters after their addresses */
   int n;

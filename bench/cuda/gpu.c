@@ -1,5 +1,6 @@
 /* The GPU of the bundle's parts: the runtime's loader of the driver, a stream, two events. */
 #include "bundle.h"
+#include "runtime/base/file.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,6 +38,27 @@ bool gpu_load(Gpu *g, const char *ptx, CUmodule *m) {
   size_t n = strlen(g->why);
   snprintf(g->why + n, sizeof g->why - n, " %.300s", log);
   return false;
+}
+
+static char *content(const char *folder, const char *symbol, const char *end) {
+  char name[RT_PATH], path[RT_PATH], *text = NULL;
+  size_t n;
+  snprintf(name, sizeof name, "%s.%s", symbol, end);
+  rt_join(path, folder, name);
+  FILE *f = fopen(path, "rb"), *all = f ? open_memstream(&text, &n) : NULL;
+  for (int c; all && (c = getc(f)) != EOF;) putc(c, all);
+  if (f) fclose(f);
+  if (all) fclose(all);
+  return text;
+}
+
+bool gpu_load_file(Gpu *g, const char *folder, const char *symbol, CUmodule *m) {
+  char *code = content(folder, symbol, "cubin"), *text = content(folder, symbol, "ptx");
+  bool ok = code && gpu_ok(g, g->api.cuModuleLoadDataEx(m, code, 0, NULL, NULL), "load the code");
+  if (!text) snprintf(g->why, sizeof g->why, "its code is missing");
+  ok = ok || (text && gpu_load(g, text, m));
+  free(code), free(text);
+  return ok;
 }
 
 bool gpu_function(Gpu *g, CUmodule m, const char *entry, int64_t shared, CUfunction *f) {

@@ -1,6 +1,6 @@
 /* Every kernel against the interpreter: random operands, poisoned results between guards, twice for
-   the same bits. Kernels come in folders kernels/NAME: kernels.ir with their functions, and
-   SYMBOL.ptx.
+   the same bits. Kernels come in folders kernels/NAME: kernels.ir with their functions,
+   SYMBOL.ptx, and SYMBOL.cubin where one was assembled.
 
    A few processes share the folders, each taking the next one that nobody has. A kernel that faults
    or hangs ends its process; it is reported, and the next process continues after that kernel. A
@@ -166,16 +166,6 @@ static bool run_on_gpu(Running *r) {
 
 /* ---- one folder ---- */
 
-static char *text_of(const char *path, size_t *n) {
-  FILE *f = fopen(path, "rb");
-  char *text = NULL;
-  FILE *all = open_memstream(&text, n);
-  if (!f || !all) return NULL;
-  for (int c; (c = getc(f)) != EOF;) putc(c, all);
-  fclose(f), fclose(all);
-  return text;
-}
-
 static bool too_much_shared(const Session *s, const Fn *k) {
   const Attr *shared = attr_get(&k->attrs, ATTR_shared);
   for (int64_t p = 0; p < shared->i; p++)
@@ -190,20 +180,16 @@ static void note(Session *s, const Fn *k, const char *state) {
 }
 
 static void check(Session *s, Harness *h, Module *m, const Fn *k, double tolerance) {
-  size_t n;
   snprintf(s->place->name, sizeof s->place->name, "%s %s", strrchr(s->folder, '/') + 1, k->name);
   if (too_much_shared(s, k)) {
     s->place->skipped++, note(s, k, "needs more shared memory than this GPU has");
     return;
   }
-  char *path = arena_printf(h->arena, "%s/%s.ptx", s->folder, kernel_symbol(m, k));
-  char *text = text_of(path, &n);
   alarm(KERNEL_SECONDS);
-  bool loaded = text && gpu_load(&s->gpu, text, &s->module);
-  if (!loaded) failed(s, text ? s->gpu.why : "its code is missing");
+  bool loaded = gpu_load_file(&s->gpu, s->folder, kernel_symbol(m, k), &s->module);
+  if (!loaded) failed(s, s->gpu.why);
   bool ok = loaded && !harness_kernel(h, m, k, tolerance);
   alarm(0);
-  free(text);
   if (loaded && !s->broken) s->gpu.api.cuModuleUnload(s->module);
   if (ok) s->place->good++;
   else s->place->bad++;

@@ -79,30 +79,17 @@ static int cuts_of(const Module *m, int number, Variant *v) {
   return n;
 }
 
-static char *ptx_of(Sweep *s, const Fn *k) {
-  char path[RT_PATH];
-  size_t n = 0;
-  char *text = NULL;
-  snprintf(path, sizeof path, "%s/%s.ptx", s->folder, kernel_symbol(s->m, k));
-  FILE *f = fopen(path, "r"), *all = open_memstream(&text, &n);
-  for (int c; f && (c = getc(f)) != EOF;) putc(c, all);
-  if (f) fclose(f);
-  fclose(all);
-  return text;
-}
-
 static Fate load(Sweep *s, Variant *v) {
   const Attr *shared = attr_get(&v->k->attrs, ATTR_shared);
   v->phases = (int)shared->i;
   for (int p = 0; p < v->phases; p++)
     if (shared->list[p] > s->gpu.device.shared_limit) return TOO_LARGE;
-  char *text = ptx_of(s, v->k), entry[300];
-  bool ok = gpu_load(&s->gpu, text, &v->module);
+  char entry[300];
+  bool ok = gpu_load_file(&s->gpu, s->folder, kernel_symbol(s->m, v->k), &v->module);
   for (int p = 0; ok && p < v->phases && p < 4; p++) {
     snprintf(entry, sizeof entry, "%s_p%d", kernel_symbol(s->m, v->k), p);
     ok = gpu_function(&s->gpu, v->module, entry, shared->list[p], &v->phase[p]);
   }
-  free(text);
   if (!ok) fprintf(stderr, "%s, cut %s: %s\n", v->name, v->cut, s->gpu.why);
   return ok ? GOOD : REFUSED;
 }
