@@ -1,11 +1,11 @@
 /* Whole training steps of GPT-2 in bf16: milliseconds, tokens/s, MFU, in turn with another program.
    Lists of the bundle, steps.list and offload.list: name, layers, width, heads, batch, length,
-   vocabulary, and who else. Without that it is PyTorch, where python3 has it and sees the GPU; a
-   name is another executable of the bundle, of the same model: the one without `offload`. All read
-   steps/tokens.VOCABULARY, random tokens of which all are equally frequent. The FLOP
-   of a step are those of the usual count, 6 per parameter and token and 12 per layer, width,
-   position and token: the same for both. MFU is of the data sheet's peak (peaks.def); the table
-   also has the share of mma.sync as measured in this run.
+   vocabulary, who else, and the parameters of a model other than GPT-2. Without `who else` it is
+   PyTorch, where python3 has it and sees the GPU; a name is another executable of the bundle, of
+   the same model: the one without `offload`; - is nobody. All read steps/tokens.VOCABULARY, random
+   tokens of which all are equally frequent. The FLOP of a step are those of the usual count, 6 per
+   parameter and token and 12 per layer, width, position and token: the same for both. MFU is of the
+   data sheet's peak (peaks.def); the table also has the share of mma.sync as measured in this run.
 
    PyTorch's process waits while ours runs, and keeps its memory. */
 #include "bundle.h"
@@ -34,7 +34,8 @@ typedef struct Times {
 typedef struct Model {
   const char *name;
   const char *other; /* its executable; NULL: PyTorch */
-  double layers, width, batch, length, vocabulary;
+  bool alone;
+  double layers, width, batch, length, vocabulary, parameters; /* 0: those of GPT-2 */
   Line *line;
 } Model;
 
@@ -70,7 +71,9 @@ static double peak_of(const CudaDevice *d) {
 
 static double flop_of(const Model *m) {
   double e = m->width, tokens = m->batch * m->length;
-  double parameters = m->vocabulary * e + 1024 * e + m->layers * (12 * e * e + 13 * e) + 2 * e;
+  double parameters = m->parameters;
+  if (!(parameters > 0))
+    parameters = m->vocabulary * e + 1024 * e + m->layers * (12 * e * e + 13 * e) + 2 * e;
   return (6 * parameters + 12 * m->layers * e * m->length) * tokens;
 }
 
@@ -220,9 +223,10 @@ static int steps_for(const Bundle *b, Times *t) {
 
 typedef enum Outcome { MEASURED, NO_ROOM, FAILED } Outcome;
 
-/* The GPU's memory is too small: nothing is wrong with the model. */
+/* The GPU's memory is too small, or the model is for a newer one: nothing is wrong with it. */
 static Outcome outcome_of(bool measured, const char *why) {
-  return measured ? MEASURED : strstr(why, "R1005") ? NO_ROOM : FAILED;
+  bool small = strstr(why, "R1005") || strstr(why, "R1003");
+  return measured ? MEASURED : small ? NO_ROOM : FAILED;
 }
 
 static Outcome one_model(Bundle *b, const Model *m, const CudaDevice *gpu, double until) {
@@ -234,9 +238,9 @@ static Outcome one_model(Bundle *b, const Model *m, const CudaDevice *gpu, doubl
   const char *who = m->other ? m->other : "PyTorch";
   if (!good) say(b, "%-14s shardc not measured: %s\n", m->name, why);
   if (!good) put_row(b, "{\"name\": \"%s shardc\", \"why\": %s}", m->name, quoted(why));
-  bool pair = good && start_other(b, m, &peer, until, lacks, sizeof lacks);
+  bool pair = good && !m->alone && start_other(b, m, &peer, until, lacks, sizeof lacks);
   int steps = steps_for(b, &warm);
-  for (int i = 1; good && i <= (b->quick ? 1 : ROUNDS) && rt_now() < until; i++) {
+  for (int i = 1; good && i <= (b->quick || m->alone ? 1 : ROUNDS) && rt_now() < until; i++) {
     good = run_ours(b, m, m->name, steps, i, until, &ours, why, sizeof why);
     if (pair) pair = run_other(b, m, &peer, steps, i, until, &theirs);
   }
@@ -245,7 +249,7 @@ static Outcome one_model(Bundle *b, const Model *m, const CudaDevice *gpu, doubl
     good = run_ours(b, m, m->name, steps, ROUNDS + 1, until, &ours, why, sizeof why); /* alone */
   if (ours.n) show(b, m, "shardc", &ours, gpu);
   if (theirs.n) show(b, m, who, &theirs, gpu);
-  else if (warm.n) say(b, "%-14s %-14s not measured: %s\n", m->name, who, lacks);
+  else if (warm.n && !m->alone) say(b, "%-14s %-14s not measured: %s\n", m->name, who, lacks);
   if (ours.n && theirs.n) {
     double ratio = median(theirs.at, theirs.n) / median(ours.at, ours.n);
     put_row(b, "{\"name\": \"%s ratio\", \"ratio\": %.4f}", m->name, ratio);
@@ -255,8 +259,11 @@ static Outcome one_model(Bundle *b, const Model *m, const CudaDevice *gpu, doubl
 }
 
 static Model model_of(Line *l) {
+  bool alone = l->word[7] && !strcmp(l->word[7], "-");
   return (Model){.name = l->word[0],
-                 .other = l->word[7],
+                 .other = alone ? NULL : l->word[7],
+                 .alone = alone,
+                 .parameters = l->word[7] && l->word[8] ? atof(l->word[8]) : 0,
                  .layers = atof(l->word[1]),
                  .width = atof(l->word[2]),
                  .batch = atof(l->word[4]),

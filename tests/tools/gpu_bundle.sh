@@ -67,7 +67,9 @@ assert rows['nccl']['nccl_turns']['worst'] <= rows['nccl']['nccl_turns']['allowe
 assert len(rows['variants']) == 6 and all(x['too_large'] == x['refused'] == x['wrong'] == 0 and x['us'] > 0 for x in rows['variants'].values())
 listed = ['listed' in x['key'] for x in rows['densities'].values() if 'attention' in x['family']]
 assert sum(listed) >= 2 and len(listed) == sum(listed) + 2, rows['densities']
-assert rows['steps']['gpt2_small shardc']['tokens_per_second'] > 0
+assert rows['steps']['gpt2_small shardc']['tokens_per_second'] > 0 and 'gpt2_alone     PyTorch' not in table
+alone = rows['steps']['gpt2_alone shardc']
+assert abs(1e9 * alone['tflops'] * alone['ms'] / (64 * (6 * 70592 + 12 * 64 * 32)) - 1) < 1e-3, alone
 for x in 'small_hosted', 'small_late':
     assert rows['offload'][x + ' shardc']['ms'] > 0 and rows['offload'][x + ' ratio']['ratio'] > 0
 changes = [k for k, x in rows['changes'].items() if x['ms'] > 0]
