@@ -5,7 +5,8 @@ and the weights after a step are those of the processor, which multiplies the sa
 the weights differ by less than a millionth of the largest. Sizes with whole blocks, ragged tiles, sizes of which only
 some products have blocks, weights of several dims; gradients in both formats; late, in random order with all checks.
 Sizes without any block are warned of, and a dump whose kernels disagree about a value is refused. Mutants of a product
-(a scale of another row or column, a sum added to another one, a format, a wait that does not wait) are noticed. With
+(a scale of another row or column, a sum added to another one, a format, a wait that does not wait), and of what writes
+codes (no barrier), are noticed. With
 ptxas on PATH, kernels assemble without registers in memory, else `compile` fails.
 """
 import array, json, os, random, re, shutil, struct, subprocess, sys, tempfile
@@ -130,13 +131,16 @@ def case(name, *of):
 def mutants(want):
     """Of the gradient of a weight, whose operands have blocks of one row."""
     ir = run(shardc, 'dump', 'net.shard', '--plan', 'p', '--target', 'sm_90a', '--after', 'select', '-q')
-    name = re.search(r'kernel @([\w.]+)\([^\n]*\n[^\n]*= dot\[Batch\]', ir)[1].replace('.', '_')
     text = open(f'{folder}/gpu', 'rb').read()
-    at = text.index(b'm64n128k32', text.index(f'.entry k_{name}_p0('.encode()))
-    if b'mul.rn.f32' not in text[at:]: sys.exit('no PTX in the program')
+
+    def start(pattern):
+        return text.index(f'.entry k_{re.search(pattern, ir)[1].replace(".", "_")}_p0('.encode())
+
+    product = text.index(b'm64n128k32', start(r'kernel @([\w.]+)\([^\n]*\n[^\n]*= dot\[Batch\]')) - 60
+    turned = start(r'kernel @([\w.]+)\([^\n]*variant = "turned"')
 
     def change(pattern, to):
-        m = re.compile(pattern).search(text, at - 60)
+        m = re.compile(pattern).search(text, turned if b'bar' in pattern else product)
         new = to(m) if m else None
         if not m or len(new) != len(m[0]) or new == m[0]: sys.exit(f'no place for {pattern}')
         return text[:m.start()] + new + text[m.end():]
@@ -147,13 +151,14 @@ def mutants(want):
 
     of = {'format': (rb'f32\.e4m3\.e4m3', lambda m: b'f32.e5m2.e4m3'),
           'wait': (rb'wgmma\.wait_group\.sync\.aligned 0', lambda m: b'wgmma.wait_group.sync.aligned 1'),
+          'barrier': (rb'bar(rier)?\.sync[^;]*;', lambda m: b' ' * len(m[0])),
           'scale of a row': (rb'(mul\.rn\.f32[^;]*, )(%f\d+);', lambda m: m[1] + other(m[2]) + b';'),
           'scale of a column': (rb'(fma\.rn\.f32[^,;]*,[^,;]*, )(%f\d+)(,[^;]*;)', lambda m: m[1] + other(m[2]) + m[3]),
           'sum': (rb'(fma\.rn\.f32[^,;]*,[^,;]*,[^,;]*, )(%f\d+);', lambda m: m[1] + other(m[2]) + b';')}
     for name, (pattern, to) in of.items():
         open(f'{folder}/mutant', 'wb').write(change(pattern, to))
         os.chmod(f'{folder}/mutant', 0o755)
-        have = train('mutant', may_fail=True, SHARDC_EMULATE_LATE='1')
+        have = train('mutant', may_fail=True, SHARDC_EMULATE_LATE='1', SHARDC_EMULATE_CHECK='1')
         noticed = have is None or not equal(have, want)
         print(f'mutant of the {name}: {"noticed" if noticed else "NOT NOTICED"}', flush=True)
         if not noticed: sys.exit(1)
