@@ -125,6 +125,7 @@ Exit load_module(Cli *o, Module **m);
 Exit use_records(Cli *o, Module *m);
 const char *machine_target(const Module *m);
 bool machine_compiles(const Cli *o, const Module *m);
+Exit know_targets(const Cli *o);          /* one of the list of --target may be unknown */
 Exit describe_target(Cli *o, Module *m);  /* before passes run; what a dump says already is kept */
 bool can_write(Ctx *c, const char *path); /* false: E0002 */
 Exit write_text(Ctx *c, const char *path, const char *text,

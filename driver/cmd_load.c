@@ -147,11 +147,10 @@ static void set_beside(Module *m, int cores) {
   target_describe_beside(m, target, workers > 1 ? (int)workers : 1);
 }
 
-/* Before anything is made for the target: one of a list is not known. */
-static Exit know_targets(const Cli *o) {
+Exit know_targets(const Cli *o) {
   Arena *arena = o->c->arena;
   const char *all = "native", *list = o->value[OPT_TARGET];
-  while (list && *list) {
+  for (; list; list = strchr(list, ',') ? strchr(list, ',') + 1 : NULL) {
     const char *name = arena_strndup(arena, list, strcspn(list, ","));
     const Target *older = target_find(name) ? NULL : target_for_newer(name);
     if (older)
@@ -162,7 +161,6 @@ static Exit know_targets(const Cli *o) {
       for (int i = 0; target_name(i); i++) all = arena_printf(arena, "%s, %s", all, target_name(i));
       return cli_usage("no target `%s`; targets: %s", name, all);
     }
-    list += strlen(name), list += *list == ',';
   }
   return EXIT_FINE;
 }

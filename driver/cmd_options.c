@@ -232,6 +232,15 @@ static Exit check_operands(const Cli *o, const Command *cmd) {
   return EXIT_FINE;
 }
 
+/* Executables alone are for several. */
+static Exit check_target(const Cli *o, const Command *cmd) {
+  const char *list = o->value[OPT_TARGET];
+  bool one = !(cmd->mask & (CMD_COMPILE | CMD_RUN | CMD_VERIFY));
+  if (!list || !one || !strchr(list, ',')) return EXIT_FINE;
+  return cli_usage("`--target %s`: one target at a time; `compile` puts several into an executable",
+                   list);
+}
+
 Exit cli_parse(Cli *o, const Command *cmd, int argc, char **argv) {
   bool ended = false;
   Exit e = EXIT_FINE;
@@ -242,6 +251,7 @@ Exit cli_parse(Cli *o, const Command *cmd, int argc, char **argv) {
     else vec_push(o->c->arena, o->operands, argv[i]);
   }
   if (e == EXIT_FINE) e = check_operands(o, cmd);
+  if (e == EXIT_FINE) e = check_target(o, cmd);
   if (e == EXIT_FINE) e = read_format(o);
   return e == EXIT_FINE ? read_colour(o) : e;
 }

@@ -279,7 +279,8 @@ Exit cmd_fit(Cli *o) {
   if (!o->value[OPT_SCALE])
     return cli_usage("`shardc fit` wants the dims that grow: `--scale Layers,Embed`");
   if (kind == FILE_IR) return cli_usage("`fit` wants a model file: the sizes of a dump are fixed");
-  Exit e = kind == FILE_SHARD ? choose_plan(o) : EXIT_FINE;
+  Exit e = know_targets(o);
+  if (e == EXIT_FINE && kind == FILE_SHARD) e = choose_plan(o);
   if (e != EXIT_FINE) return cli_report(o, e);
   o->planning = true;
   Cli one = cli_again(o);

@@ -86,6 +86,11 @@ for words in "dump --list --after fuse" "dump $tiny --diff lower fuse --after gr
   expect 2 err "would be ignored: " $words
 done
 "$shardc" dump "$examples/moe.shard" --plan stages -D Pairs=2 --class first --after memory -o first.ir
+for words in plan "dump --after memory" equal tune "fit --scale Layers" "launch slurm" "compile --emit=c"; do
+  expect 2 err "one target" $words $tiny --target x86,sm_80
+  expect 2 err "no target \`\`; targets" $words $tiny --target ""
+done
+expect 2 err "no target \`\`; targets" compile $tiny --target x86,
 expect 1 err "all ranks run one program: leave .--class. out" dump $tiny --class first --after memory
 expect 2 err "is IR of the class first" opt first.ir --class last
 expect 4 err "help: a run is the folder that" report "$work"
