@@ -7,6 +7,7 @@
 #include "ir/schedule/pipeline_schedule.h"
 #include "ir/support/num.h"
 #include <math.h>
+#include <stdlib.h>
 
 static const double SLACK = 0.998, /* what rounding and sharing of buffers may save */
     SHARED = 0.9,                  /* .. of temporaries, on several ranks */
@@ -19,7 +20,7 @@ static Change change_of(const PlanBounds *bounds, const SpacePlan *copy, int lay
   Arena *arena = space->o->c->arena;
   Change change = change_with(arena, space_change(space, copy), "train.batch", "%d", batch);
   int64_t gpus = module_whole(space->m, "machine.node.gpus"),
-          ranks = (int64_t)copy->at[FIELD_TENSOR] * copy->at[FIELD_CONTEXT] * copy->at[FIELD_DATA];
+          ranks = copy->at[FIELD_TENSOR] * copy->at[FIELD_CONTEXT] * space_copies(copy);
   if (gpus && ranks > gpus * space->nodes)
     change = change_with(arena, change, "plan.on.nodes", "%lld", (long long)ceil_div(ranks, gpus));
   if (!layers || !*space->layers) return change;
@@ -28,7 +29,7 @@ static Change change_of(const PlanBounds *bounds, const SpacePlan *copy, int lay
 
 bool bound_measure_layers(PlanBounds *bounds, const SpacePlan *copy, int parts, Cost *small,
                           Cost *wide) {
-  int batch = parts * copy->at[FIELD_MICRO] * copy->at[FIELD_DATA];
+  int batch = parts * copy->at[FIELD_MICRO] * (int)space_copies(copy);
   Change change[] = {change_of(bounds, copy, 2, batch), change_of(bounds, copy, 3, batch)};
   Try made[2];
   bool layers = *bounds->space->layers;
@@ -45,7 +46,7 @@ void bound_measure_inside(PlanBounds *bounds, const SpacePlan copy[2], int n, Tr
   search.inside = true;
   for (int i = 0; i < n; i++)
     change[i] =
-        change_of(bounds, &copy[i], 2, 2 * copy[i].at[FIELD_MICRO] * copy[i].at[FIELD_DATA]);
+        change_of(bounds, &copy[i], 2, 2 * copy[i].at[FIELD_MICRO] * (int)space_copies(&copy[i]));
   search_try_deeper(&search, change, n, out);
   bounds->compiled += (uint32_t)n;
   for (int i = 0; i < n; i++) {
@@ -59,7 +60,7 @@ void bound_measure_inside(PlanBounds *bounds, const SpacePlan copy[2], int n, Tr
 /* On one rank, with all samples of the batch in a micro-batch: in smaller ones and on more ranks a
    sample takes no less. */
 static bool measure_whole(PlanBounds *bounds, int keep, LayerCost *out) {
-  SpacePlan one = {.at = {1, 1, 1, 1, 1}};
+  SpacePlan one = {.at = {1, 1, 1, 1, 1, 1}};
   Cost small, wide;
   int micro = bounds->space->batch > 1 ? (int)bounds->space->batch : 2;
   one.at[FIELD_MICRO] = 1, one.at[FIELD_RECOMPUTE] = keep;
@@ -93,7 +94,7 @@ static void find_machine(PlanBounds *bounds, const Programs *programs) {
 
 /* The whole model on one rank. */
 static bool measure_all(PlanBounds *bounds, Cost *out) {
-  SpacePlan one = {.at = {1, 1, 1, 1, 1}};
+  SpacePlan one = {.at = {1, 1, 1, 1, 1, 1}};
   Programs programs;
   Ctx *c;
   one.at[FIELD_MICRO] = 1;
@@ -103,6 +104,19 @@ static bool measure_all(PlanBounds *bounds, Cost *out) {
   *out = search_cost(&bounds->search, &programs), find_machine(bounds, &programs);
   ctx_free(c);
   return true;
+}
+
+/* A stack of (Dense, Sparse) names weights h.*.0.w and h.*.1.w: each kind is gathered by itself. */
+static double largest_kind(const Module *m) {
+  enum { KINDS = 64 };
+  double numbers[KINDS] = {0}, all = 0, most = 0;
+  EACH_GLOBAL (m, global) {
+    const char *star = global->kind == GLOBAL_PARAM ? strstr(global->name, ".*.") : NULL;
+    long kind = star ? strtol(star + 3, NULL, 10) : 0;
+    if (star) numbers[kind % KINDS] += (double)type_count(&global->type);
+  }
+  for (int i = 0; i < KINDS; i++) all += numbers[i], most = fmax(most, numbers[i]);
+  return all > 0 ? most / all : 1;
 }
 
 bool bounds_open(const PlanSpace *space, const ChangeSearch *search, PlanBounds *out) {
@@ -129,12 +143,12 @@ bool bounds_open(const PlanSpace *space, const ChangeSearch *search, PlanBounds 
   if (!measure_whole(out, KEEP_ALL, &out->whole[0])) return false;
   out->whole[1] = out->whole[0];
   if (*space->stack && !measure_whole(out, KEEP_INPUT, &out->whole[1])) return false;
-  out->of_layers *= out->parameters / held;
+  out->of_layers *= out->parameters / held, out->largest = largest_kind(space->m);
   return true;
 }
 
 int64_t bound_parts(const PlanSpace *space, const SpacePlan *plan) {
-  return space->batch / plan->at[FIELD_DATA] / plan->at[FIELD_REPLICA] / plan->at[FIELD_MICRO];
+  return space->batch / space_copies(plan) / plan->at[FIELD_MICRO];
 }
 
 /* The largest micro-batch of a plan with this split of which not even saved values are too many. */
@@ -202,8 +216,8 @@ static double data_seconds(const PlanBounds *bounds, const SpacePlan *plan) {
   MeshAxis storage[SPACE_AXES];
   Module mesh = space_mesh(bounds->space, plan, storage, axis);
   if (axis[FIELD_DATA] < 0) return 0;
-  double held =
-      (double)at[FIELD_TENSOR] * at[FIELD_PIPE] * (at[FIELD_OVER] ? at[FIELD_CONTEXT] : 1);
+  double held = (double)at[FIELD_TENSOR] * at[FIELD_PIPE] * at[FIELD_EXPERT] *
+                (at[FIELD_OVER] ? at[FIELD_CONTEXT] : 1);
   double parts = (double)bound_parts(bounds->space, plan), all = bounds->parameters / held;
   double layers = bounds->of_layers * (double)bounds->space->layer_count / held;
   double grads = at[FIELD_FULL] ? 1 : parts;
@@ -297,8 +311,9 @@ static double saved_of(const PlanBounds *bounds, const SpacePlan *plan, const La
 
 /* Do stages of both keep the same values for gradients of weights, for as long? */
 static bool keeps_alike(const SpacePlan *a, const SpacePlan *b) {
-  static const SpaceField same[] = {FIELD_TENSOR,    FIELD_CONTEXT,  FIELD_SEQUENCE, FIELD_MICRO,
-                                    FIELD_RECOMPUTE, FIELD_PIPELINE, FIELD_WAY,      FIELD_PIPE};
+  static const SpaceField same[] = {FIELD_TENSOR,   FIELD_CONTEXT, FIELD_EXPERT,
+                                    FIELD_SEQUENCE, FIELD_MICRO,   FIELD_RECOMPUTE,
+                                    FIELD_PIPELINE, FIELD_WAY,     FIELD_PIPE};
   bool all = bound_splits_backward(a);
   for (size_t i = 0; i < COUNT_OF(same); i++) all &= a->at[same[i]] == b->at[same[i]];
   return all;
@@ -336,18 +351,25 @@ static KnownBytes known_bytes(const PlanBounds *bounds, const SpacePlan *plan) {
   return all;
 }
 
-/* Loops over layers, one for each chunk, gather a layer or hold its gradient before these are
-   added. */
-static double whole_layers(const PlanBounds *bounds, const SpacePlan *plan) {
+/* Numbers of parameters that ZeRO gathers, or whose gradients it has whole, at once. Each of the
+   loops over layers, one for each chunk, has a layer of them; experts that no other rank has are
+   neither gathered nor added up. */
+static double numbers_at_once(const PlanBounds *bounds, const SpacePlan *plan) {
   const int32_t *at = plan->at;
   int chunks = at[FIELD_PIPELINE] > 3 ? at[FIELD_PIPELINE] - 2 : 1;
-  double element = (at[FIELD_ZERO] == 3 && at[FIELD_OFFLOAD] < 3 ? bounds->wire : 0) +
-                   (at[FIELD_ZERO] > 1 && !at[FIELD_FULL] ? bounds->wire : 0);
-  return bounds->of_layers / at[FIELD_TENSOR] * element * chunks;
+  double all = bounds->of_layers * bounds->largest / at[FIELD_TENSOR],
+         experts = bounds->space->expert_parameters / (double)bounds->space->layer_count /
+                   at[FIELD_TENSOR];
+  if (at[FIELD_EXPERT] == 1) return all * chunks;
+  bool shared = at[FIELD_DATA] > 1 || at[FIELD_OVER];
+  return fmax(0, all - experts) * chunks + (shared ? experts / at[FIELD_EXPERT] : 0);
 }
 
-static int64_t shards_of(const SpacePlan *plan) {
-  return plan->at[FIELD_DATA] * (plan->at[FIELD_OVER] ? plan->at[FIELD_CONTEXT] : 1);
+static double whole_layers(const PlanBounds *bounds, const SpacePlan *plan) {
+  const int32_t *at = plan->at;
+  double element = (at[FIELD_ZERO] == 3 && at[FIELD_OFFLOAD] < 3 ? bounds->wire : 0) +
+                   (at[FIELD_ZERO] > 1 && !at[FIELD_FULL] ? bounds->wire : 0);
+  return numbers_at_once(bounds, plan) * element;
 }
 
 static bool adds_whole(const SpacePlan *plan) {
@@ -362,11 +384,24 @@ static double numbers_on(const PlanBounds *bounds, const SpacePlan *plan, StageK
   return (layers + (stage == STAGE_FIRST ? bounds->space->first_parameters : 0)) / tensor;
 }
 
+/* The part of these numbers of a stage that a rank has where ZeRO shards them, or does not: its own
+   experts, and all others. */
+static double part_of(const PlanBounds *bounds, const SpacePlan *plan, double numbers,
+                      bool sharded) {
+  const PlanSpace *space = bounds->space;
+  double shards = (double)space_shards(plan), all = numbers * plan->at[FIELD_TENSOR],
+         experts = space->expert_parameters, others = 1 - 1.0 / plan->at[FIELD_EXPERT];
+  if (sharded) return 1 / shards;
+  if (plan->at[FIELD_PIPE] > 1)
+    experts *= (double)bound_layers(space, plan) / (double)space->layer_count;
+  return 1 - others * (all > experts ? experts / all : 1);
+}
+
 /* Gradients of these numbers that are added up over micro-batches. */
 static double gradients_of(const PlanBounds *bounds, const SpacePlan *plan, double numbers) {
   double whole = bounds->gradients * numbers / bounds->parameters;
   if (plan->at[FIELD_OFFLOAD] || bound_parts(bounds->space, plan) < 2) return 0;
-  return adds_whole(plan) ? whole : whole / (double)shards_of(plan);
+  return whole * part_of(bounds, plan, numbers, !adds_whole(plan));
 }
 
 /* The order determines the size of buckets; one is at most 1/64 of the memory. Up to four of a
@@ -393,10 +428,12 @@ void bounds_learn(PlanBounds *bounds, const SpacePlan *plan, const Cost *cost) {
    add up gradients of their layers apart from those of the whole stage. */
 static double states_of(const PlanBounds *bounds, const SpacePlan *plan, StageKind stage) {
   const int32_t *at = plan->at;
-  double shards = (double)shards_of(plan), numbers = numbers_on(bounds, plan, stage),
-         share = numbers / bounds->parameters, bytes = gradients_of(bounds, plan, numbers);
-  if (at[FIELD_OFFLOAD] < 3) bytes += bounds->weights * share / (at[FIELD_ZERO] > 2 ? shards : 1);
-  if (!at[FIELD_OFFLOAD]) bytes += bounds->optimizer * share / (at[FIELD_ZERO] ? shards : 1);
+  double numbers = numbers_on(bounds, plan, stage), share = numbers / bounds->parameters,
+         bytes = gradients_of(bounds, plan, numbers);
+  if (at[FIELD_OFFLOAD] < 3)
+    bytes += bounds->weights * share * part_of(bounds, plan, numbers, at[FIELD_ZERO] > 2);
+  if (!at[FIELD_OFFLOAD])
+    bytes += bounds->optimizer * share * part_of(bounds, plan, numbers, at[FIELD_ZERO] > 0);
   if (at[FIELD_PIPELINE] > 3 && adds_whole(plan))
     bytes += SHARED * gradients_of(bounds, plan, numbers_on(bounds, plan, STAGE_MIDDLE));
   return bytes;
@@ -424,9 +461,9 @@ static double bytes_of(const PlanBounds *bounds, const SpacePlan *plan, const La
 static double update_seconds(const PlanBounds *bounds, const SpacePlan *plan) {
   const int32_t *at = plan->at;
   double held = (double)at[FIELD_TENSOR] * at[FIELD_PIPE],
-         shards = at[FIELD_DATA] * (at[FIELD_OVER] ? at[FIELD_CONTEXT] : 1);
+         shards = (double)(at[FIELD_ZERO] ? space_shards(plan) : at[FIELD_EXPERT]);
   if (!bounds->machine.reach || at[FIELD_OFFLOAD]) return 0;
-  return 2 * bounds->optimizer / held / (at[FIELD_ZERO] ? shards : 1) / bounds->machine.hbm;
+  return 2 * bounds->optimizer / held / shards / bounds->machine.hbm;
 }
 
 /* A guess of the factor by which messages inside layers, and unequal stages, make a step longer. */

@@ -88,7 +88,8 @@ typedef struct PlanBounds {
   Machine machine;     /* of the forecast; if there is none (`reach` NULL), of the bound */
   LayerCost whole[2];  /* on one rank, by KEEP_ALL, KEEP_INPUT */
   double weights, gradients, optimizer; /* bytes of a rank that has all */
-  double parameters, of_layers;         /* numbers; of a layer */
+  double parameters, of_layers;         /* numbers; of a layer, or a round of several kinds */
+  double largest;                       /* the part of them that its largest kind has */
   double wire;                          /* bytes of an element in messages, at least */
   VEC(SmallCost) small;
   VEC(KnownBytes) known;

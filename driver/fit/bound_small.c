@@ -33,7 +33,7 @@ static void divide(double part[STEP_PARTS], double two, double two_more, double 
 /* Shards of gradients are those of many copies. */
 static void set_copies(const PlanBounds *bounds, SpacePlan *plan, bool shards) {
   int32_t *at = plan->at;
-  int64_t copies = bounds->space->ranks / at[FIELD_TENSOR] / at[FIELD_CONTEXT];
+  int64_t copies = bounds->space->ranks / at[FIELD_TENSOR] / at[FIELD_CONTEXT] / at[FIELD_EXPERT];
   bool more = bounds->space->machine.gpus || copies > MOST_COPIES; /* of more nodes */
   if (more) copies = MOST_COPIES;
   at[FIELD_DATA] = shards ? (int32_t)copies : 1, at[FIELD_ZERO] = at[FIELD_DATA] > 1 ? 2 : 0;
@@ -104,7 +104,15 @@ static SpaceField field_of(const int axis[SPACE_AXES], int of) {
   return field;
 }
 
-static bool of_copies(SpaceField axis) { return axis == FIELD_DATA || axis == FIELD_REPLICA; }
+/* Axes that split samples: messages over them are not those inside of a copy. */
+static bool of_copies(SpaceField axis) {
+  return axis == FIELD_EXPERT || axis == FIELD_DATA || axis == FIELD_REPLICA;
+}
+
+/* Parameters and their gradients; between experts, tokens are exchanged as well. */
+static bool of_parameters(SpaceField axis, OpCode kind) {
+  return of_copies(axis) && !(axis == FIELD_EXPERT && kind == OP_all_to_all);
+}
 
 static void name_fields(SentList *list, const int axis[SPACE_AXES]) {
   for (uint32_t i = 0; i < list->n; i++) list->at[i].axis = (int)field_of(axis, list->at[i].axis);
@@ -218,7 +226,7 @@ static double sent_seconds(const PlanBounds *bounds, const SpacePlan *plan, cons
     double calls = in_step(sent->calls, layers, parts, cost, plan) - layers * parts * later.calls,
            bytes =
                (in_step(sent->bytes, layers, parts, cost, plan) - layers * parts * later.bytes) *
-               (of_copies(sent->axis) ? 1 : share);
+               (of_parameters(sent->axis, sent->kind) ? 1 : share);
     if (calls <= 0 || bytes <= 0 || axis[sent->axis] < 0) continue;
     seconds +=
         link_time(&mesh, &bounds->machine, axis[sent->axis], sent->kind, calls, bytes).seconds;
@@ -261,10 +269,10 @@ static double list_seconds(const PlanBounds *bounds, const SpacePlan *plan, cons
   double seconds = 0;
   for (uint32_t i = 0; i < list->n; i++) {
     const SentKind *sent = &list->at[i];
-    bool copies = of_copies((SpaceField)sent->axis);
+    bool parameters = of_parameters((SpaceField)sent->axis, sent->kind);
     int of = axis[sent->axis];
-    if (of < 0 || (copies && !all)) continue;
-    double bytes = sent->bytes * (copies ? 1 : share);
+    if (of < 0 || (parameters && !all)) continue;
+    double bytes = sent->bytes * (parameters ? 1 : share);
     seconds += link_time(&mesh, &bounds->machine, of, sent->kind, sent->calls, bytes).seconds;
   }
   return seconds;

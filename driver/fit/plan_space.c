@@ -71,14 +71,30 @@ static uint32_t parameters_with(const Module *m, Str dim) {
   return n;
 }
 
-/* The dim of a parameter that the most parameters have, of those that layers do not hand on. */
-static Str dim_of(Module *m, const Global *global, const Type *stream, Str layers) {
+/* The dim of parameters that says for whom a gather chooses rows: that of experts, which choose
+   tokens or are chosen by them. NULL: the model has none. */
+static Str experts_of(const Module *m, const Type *stream, Str layers) {
+  for (uint32_t i = 0; i < m->fns.n; i++)
+    EACH_OP (m->fns.at[i], o) {
+      const Type *rows = o->code == OP_gather ? value_type(m->fns.at[i], o->in[1]) : NULL;
+      for (int k = 0; rows && k < rows->rank; k++) {
+        Str dim = rows->axis[k].dim;
+        if (parameters_with(m, dim) && dim != layers && type_find(stream, dim) < 0) return dim;
+      }
+    }
+  return NULL;
+}
+
+/* The dim of a parameter that the most parameters have, of those that layers do not hand on, but
+   these. */
+static Str dim_of(Module *m, const Global *global, const Type *stream, Str layers, Str experts) {
   Str best = NULL;
   uint32_t most = 0;
   for (int i = 0; i < global->type.rank; i++) {
     Str dim = global->type.axis[i].dim;
     uint32_t n = parameters_with(m, dim);
-    if (dim == layers || type_find(stream, dim) >= 0 || n <= most || !all_split(m, dim)) continue;
+    bool other = dim == layers || dim == experts || type_find(stream, dim) >= 0;
+    if (other || n <= most || !all_split(m, dim)) continue;
     best = dim, most = n;
   }
   return best;
@@ -113,19 +129,38 @@ static double first_parameters(const Module *m) {
   return numbers;
 }
 
+/* The dims of the most parameters; without those of experts, if these are given. */
+static const char *tensor_dims(Module *m, const Type *stream, Str layers, Str experts) {
+  const char *dims = "";
+  for (uint32_t i = 0; stream && i < m->globals.n; i++) {
+    const Global *global = m->globals.at[i];
+    Str dim = global->kind == GLOBAL_PARAM ? dim_of(m, global, stream, layers, experts) : NULL;
+    if (dim && !text_lists(dims, dim)) dims = arena_list(m->arena, dims, "%s", dim);
+  }
+  return dims;
+}
+
+static void find_experts(PlanSpace *space, Module *m, const Type *stream, Str layers) {
+  Str experts = stream && *space->layers ? experts_of(m, stream, layers) : NULL;
+  space->experts = "", space->tensor_beside = space->tensor;
+  if (!experts) return;
+  space->experts = experts, space->expert_count = dim_find(m, experts)->stored;
+  space->tensor_beside = tensor_dims(m, stream, layers, experts);
+  EACH_GLOBAL (m, global)
+    if (global->kind == GLOBAL_PARAM && global_learns(global) &&
+        type_find(&global->type, experts) >= 0)
+      space->expert_parameters += (double)type_count(&global->type);
+}
+
 /* In the simplified program m a table that is read at all positions in order is a slice, whose
    positions no axis splits. */
 static void find_dims(PlanSpace *space, Module *m) {
   pipeline_run(m, &(PipelineOptions){.until = "simplify"});
   const Type *stream = stream_of(m);
   Str batch = intern(m->ctx->names, "Batch"), layers = intern(m->ctx->names, space->layers);
-  space->tensor = space->sequence = "", space->first_parameters = first_parameters(m);
-  for (uint32_t i = 0; stream && i < m->globals.n; i++) {
-    const Global *global = m->globals.at[i];
-    Str dim = global->kind == GLOBAL_PARAM ? dim_of(m, global, stream, layers) : NULL;
-    if (dim && !text_lists(space->tensor, dim))
-      space->tensor = arena_list(m->arena, space->tensor, "%s", dim);
-  }
+  space->sequence = "", space->first_parameters = first_parameters(m);
+  space->tensor = tensor_dims(m, stream, layers, NULL);
+  find_experts(space, m, stream, layers);
   space->handed = stream && type_find(stream, batch) >= 0 ? 1 : 0;
   for (int i = 0; stream && i < stream->rank; i++)
     if (stream->axis[i].dim != batch) space->handed *= (double)stream->axis[i].size;
@@ -301,6 +336,19 @@ Exit space_open(Cli *o, PlanSpace *out) {
   return simple ? EXIT_FINE : EXIT_INPUT;
 }
 
+const char *space_tensor(const PlanSpace *space, const SpacePlan *plan) {
+  return plan->at[FIELD_EXPERT] > 1 ? space->tensor_beside : space->tensor;
+}
+
+int64_t space_copies(const SpacePlan *plan) {
+  return (int64_t)plan->at[FIELD_EXPERT] * plan->at[FIELD_DATA] * plan->at[FIELD_REPLICA];
+}
+
+int64_t space_shards(const SpacePlan *plan) {
+  return (int64_t)plan->at[FIELD_EXPERT] * plan->at[FIELD_DATA] *
+         (plan->at[FIELD_OVER] ? plan->at[FIELD_CONTEXT] : 1);
+}
+
 bool space_same_mesh(const SpacePlan *a, const SpacePlan *b) {
   return !memcmp(a->at, b->at, SPACE_AXES * sizeof *a->at);
 }
@@ -358,8 +406,7 @@ static bool admits(const PlanSpace *space, const SpacePlan *plan) {
 bool space_keeping(const PlanSpace *space, const SpacePlan *plan, int times, double bytes,
                    SpacePlan *out) {
   const int32_t *at = plan->at;
-  int64_t share = space->batch / at[FIELD_DATA] / at[FIELD_REPLICA],
-          micro = times * at[FIELD_MICRO];
+  int64_t share = space->batch / space_copies(plan), micro = times * at[FIELD_MICRO];
   *out = *plan;
   out->at[FIELD_MICRO] = (int32_t)micro;
   if (micro == share) out->at[FIELD_FULL] = 0;
@@ -399,15 +446,16 @@ static int most_overlap(const PlanSpace *space, const SpacePlan *plan, int stage
 
 static void put_zero(const PlanSpace *space, SpacePlan plan) {
   int32_t *at = plan.at;
-  bool shards = at[FIELD_DATA] > 1 || at[FIELD_CONTEXT] > 1;
-  int64_t parts = space->batch / at[FIELD_DATA] / at[FIELD_REPLICA] / at[FIELD_MICRO];
+  bool copies = at[FIELD_DATA] > 1 || at[FIELD_EXPERT] > 1;
+  bool shards = copies || at[FIELD_CONTEXT] > 1;
+  int64_t parts = space->batch / space_copies(&plan) / at[FIELD_MICRO];
   for (int stage = at[FIELD_REPLICA] > 1; stage <= (shards ? LAST_ZERO : 0); stage++)
     for (int over = 0; over <= (stage && at[FIELD_CONTEXT] > 1); over++)
       for (int full = 0; full <= (stage > 1 && parts > 1); full++)
         for (int overlap = most_overlap(space, &plan, stage); overlap >= 0; overlap--) {
           at[FIELD_ZERO] = stage, at[FIELD_OVER] = over;
           at[FIELD_FULL] = full, at[FIELD_OVERLAP] = overlap;
-          if (!over && stage && at[FIELD_DATA] == 1) continue;
+          if (!over && stage && !copies) continue;
           put_offload(space, plan);
         }
 }
@@ -415,7 +463,7 @@ static void put_zero(const PlanSpace *space, SpacePlan plan) {
 /* With all micro-batches that divide the share of a rank. */
 static void put_micro(const PlanSpace *space, SpacePlan plan) {
   int32_t *at = plan.at;
-  int64_t share = space->batch / at[FIELD_DATA] / at[FIELD_REPLICA];
+  int64_t share = space->batch / space_copies(&plan);
   for (int64_t micro = 1;; micro = divisor_from(share, micro + 1)) {
     at[FIELD_MICRO] = (int32_t)micro;
     for (int keep = 0; keep <= KEEP_SPLIT; keep++) {
@@ -444,7 +492,7 @@ static bool has_way(const PlanSpace *space, const SpacePlan *plan, int way) {
   if (way == WAY_BALANCED) return space->masked && space->sequence_size % (2 * ranks) == 0;
   if (way == WAY_RING) return true;
   const Dim *heads = dim_find(space->m, intern(space->m->ctx->names, space->heads));
-  if (text_lists(space->tensor, space->heads)) ranks *= plan->at[FIELD_TENSOR];
+  if (text_lists(space_tensor(space, plan), space->heads)) ranks *= plan->at[FIELD_TENSOR];
   return heads && heads->stored % ranks == 0;
 }
 
@@ -478,23 +526,34 @@ static void put_orders(const PlanSpace *space, SpacePlan plan) {
   }
 }
 
-static bool divides_dims(const PlanSpace *space, int64_t n) {
-  bool all = true;
+static bool divides_dims(const PlanSpace *space, const SpacePlan *plan) {
+  const char *dims = space_tensor(space, plan);
+  bool all = plan->at[FIELD_TENSOR] == 1 || *dims;
   for (uint32_t i = 0; i < space->m->dims.n; i++)
-    if (text_lists(space->tensor, space->m->dims.at[i].name))
-      all &= space->m->dims.at[i].stored % n == 0;
+    if (text_lists(dims, space->m->dims.at[i].name))
+      all &= space->m->dims.at[i].stored % plan->at[FIELD_TENSOR] == 0;
   return all;
 }
 
 /* ZeRO inside a node, copies over the nodes. */
 static void put_data(const PlanSpace *space, SpacePlan plan, int64_t ranks) {
   int64_t inside = space->machine.in_node / plan.at[FIELD_TENSOR] / plan.at[FIELD_CONTEXT];
-  if (space->batch % ranks) return;
+  if (space->batch % (ranks * plan.at[FIELD_EXPERT]) || !divides_dims(space, &plan)) return;
   plan.at[FIELD_DATA] = (int32_t)ranks, plan.at[FIELD_REPLICA] = 1;
   if (admits_first(space, &plan, SPACE_AXES)) put_orders(space, plan);
-  if (inside < 2 || inside >= ranks || ranks % inside) return;
+  if (inside < 2 || inside >= ranks || ranks % inside || plan.at[FIELD_EXPERT] > 1) return;
   plan.at[FIELD_DATA] = (int32_t)inside, plan.at[FIELD_REPLICA] = (int32_t)(ranks / inside);
   if (admits_first(space, &plan, SPACE_AXES)) put_orders(space, plan);
+}
+
+/* Experts have ranks of their own, or the axes of all others. */
+static void put_experts(const PlanSpace *space, SpacePlan plan, int64_t ranks) {
+  int64_t most = *space->experts && space->expert_count < ranks ? space->expert_count : ranks;
+  for (int64_t n = 1; n <= (*space->experts ? most : 1); n++) {
+    if (ranks % n || (n > 1 && space->expert_count % n)) continue;
+    plan.at[FIELD_EXPERT] = (int32_t)n;
+    put_data(space, plan, ranks / n);
+  }
 }
 
 void space_list(const PlanSpace *all, SpaceVisit *visit, void *visitor) {
@@ -503,14 +562,14 @@ void space_list(const PlanSpace *all, SpaceVisit *visit, void *visitor) {
   own.visit = visit, own.visitor = visitor;
   read_fixes(&own);
   for (int64_t t = 1; t <= ranks; t++) {
-    if (ranks % t || (t > 1 && !*space->tensor) || !divides_dims(space, t)) continue;
+    if (ranks % t || (t > 1 && !*space->tensor)) continue;
     for (int64_t c = 1; t * c <= ranks && c <= MOST_CONTEXT; c++) {
       if (ranks / t % c || (c > 1 && (!*space->sequence || space->sequence_size % c))) continue;
       for (int64_t p = 1; t * c * p <= ranks && p <= MOST_STAGES; p++) {
         if (ranks / t / c % p || (p > 1 && (!*space->layers || p > space->layer_count))) continue;
         SpacePlan plan = {.at = {(int32_t)t, (int32_t)c}};
         plan.at[FIELD_PIPE] = (int32_t)p;
-        put_data(space, plan, ranks / t / c / p);
+        put_experts(space, plan, ranks / t / c / p);
       }
     }
   }

@@ -10,6 +10,7 @@
 typedef enum SpaceField { /* of a row; the first ones are the sizes of axes, in the mesh's order */
                           FIELD_TENSOR,
                           FIELD_CONTEXT,
+                          FIELD_EXPERT, /* splits experts, and the samples of all other layers */
                           FIELD_DATA,
                           FIELD_REPLICA, /* `zero` does not shard over it */
                           FIELD_PIPE,
@@ -51,9 +52,12 @@ typedef struct PlanSpace {
   PlanText base;                          /* `on`, and lines that the search does not choose */
   const char *tensor, *sequence, *layers; /* dims, "": none */
   const char *stack;                      /* "h.*"; "": none or several */
+  const char *experts;                    /* the dim of experts that tokens choose, "": none */
+  const char *tensor_beside;              /* `tensor`, where another axis splits the experts */
   double handed;                          /* numbers that a layer hands on, of a sample */
-  int64_t layer_count, sequence_size;
+  int64_t layer_count, sequence_size, expert_count;
   double first_parameters;    /* numbers that ops before the layers read */
+  double expert_parameters;   /* numbers with the dim of experts */
   bool masked;                /* attention over the sequence has a mask */
   const char *heads;          /* its heads, which an exchange splits; NULL: none */
   SpaceFix fix[SPACE_FIELDS]; /* read when plans are listed */
@@ -63,6 +67,12 @@ typedef struct PlanSpace {
 
 /* False: said why, as wrong use. */
 Exit space_open(Cli *o, PlanSpace *out);
+/* The dims that its axis `tensor` splits. */
+const char *space_tensor(const PlanSpace *space, const SpacePlan *plan);
+/* Ranks that split the samples. */
+int64_t space_copies(const SpacePlan *plan);
+/* .. with those over which ZeRO shards. */
+int64_t space_shards(const SpacePlan *plan);
 /* The same axes, whatever their order in the mesh. */
 bool space_same_mesh(const SpacePlan *a, const SpacePlan *b);
 /* The line of the machine block without which no time is known, "link intra": neither it nor the
@@ -95,5 +105,5 @@ Module space_mesh(const PlanSpace *space, const SpacePlan *plan, MeshAxis mesh[S
                   int axis[SPACE_AXES]);
 /* The places of the axes, as far as times of messages depend on them: equal for orders that cost
    the same. */
-double space_places(const PlanSpace *space, const SpacePlan *plan);
+int64_t space_places(const PlanSpace *space, const SpacePlan *plan);
 #endif

@@ -6,7 +6,8 @@
 #include "ir/support/num.h"
 #include <stdarg.h>
 
-static const char *const axis_names[SPACE_AXES] = {"tensor", "context", "data", "replica", "pipe"};
+static const char *const axis_names[SPACE_AXES] = {"tensor", "context", "expert",
+                                                   "data",   "replica", "pipe"};
 static const char *const schedules[] = {"none", "one_f_one_b", "zero_bubble",
                                         "zero_bubble memory = 2"};
 static const char *const kept[] = {"none", "input", "split", "auto"};
@@ -30,7 +31,7 @@ static const char *schedule_of(Arena *arena, int n, const char *between) {
 
 /* ---- the order of the axes ---- */
 
-/* Permutation `number` of tensor, context, data with its replicas, pipe. */
+/* Permutation `number` of tensor, context, data with experts and replicas, pipe. */
 static void order_of(int number, SpaceField out[SPACE_AXES]) {
   SpaceField left[] = {FIELD_TENSOR, FIELD_CONTEXT, FIELD_DATA, FIELD_PIPE};
   int n = (int)COUNT_OF(left), weight = 6, filled = 0;
@@ -39,6 +40,7 @@ static void order_of(int number, SpaceField out[SPACE_AXES]) {
     number %= weight, weight /= i > 1 ? i - 1 : 1;
     SpaceField field = left[at];
     memmove(left + at, left + at + 1, sizeof *left * (size_t)(i - at - 1));
+    if (field == FIELD_DATA) out[filled++] = FIELD_EXPERT;
     out[filled++] = field;
     if (field == FIELD_DATA) out[filled++] = FIELD_REPLICA;
   }
@@ -59,14 +61,13 @@ Module space_mesh(const PlanSpace *space, const SpacePlan *plan, MeshAxis mesh[S
   return m;
 }
 
-double space_places(const PlanSpace *space, const SpacePlan *plan) {
+int64_t space_places(const PlanSpace *space, const SpacePlan *plan) {
   enum { BASE = 1024 };
   SpaceField order[SPACE_AXES];
-  int64_t stride = 1, in_node = space->machine.in_node;
-  double places[SPACE_AXES] = {0}, sum = 0;
+  int64_t stride = 1, in_node = space->machine.in_node, places[SPACE_AXES] = {0}, sum = 0;
   order_of(plan->at[FIELD_ORDER], order);
   for (int i = 0; i < SPACE_AXES; i++) {
-    if (plan->at[order[i]] > 1) places[order[i]] = (double)(stride < in_node ? stride : in_node);
+    if (plan->at[order[i]] > 1) places[order[i]] = stride < in_node ? stride : in_node;
     stride *= plan->at[order[i]];
   }
   for (int i = 0; i < SPACE_AXES; i++) sum = sum * BASE + places[i];
@@ -180,9 +181,10 @@ static void add_places(BlockText *block, const PlanSpace *space, const SpacePlan
   if (at[FIELD_DATA] > 1 || at[FIELD_REPLICA] > 1)
     add(block, "  place     Batch -> %s%s%s\n", at[FIELD_REPLICA] > 1 ? "replica" : "",
         at[FIELD_REPLICA] > 1 && at[FIELD_DATA] > 1 ? ", " : "", at[FIELD_DATA] > 1 ? "data" : "");
+  if (at[FIELD_EXPERT] > 1) add(block, "  place     %s -> expert else Batch\n", space->experts);
   if (at[FIELD_TENSOR] > 1)
-    add(block, "  place     %s -> tensor%s%s\n", space->tensor, at[FIELD_SEQUENCE] ? " else " : "",
-        at[FIELD_SEQUENCE] ? space->sequence : "");
+    add(block, "  place     %s -> tensor%s%s\n", space_tensor(space, plan),
+        at[FIELD_SEQUENCE] ? " else " : "", at[FIELD_SEQUENCE] ? space->sequence : "");
   if (at[FIELD_CONTEXT] > 1) add_context(block, space, at[FIELD_CONTEXT], at[FIELD_WAY]);
   if (at[FIELD_PIPE] > 1) add(block, "  place     %s -> pipe\n", space->layers);
 }
@@ -192,9 +194,10 @@ static void add_zero(BlockText *block, const SpacePlan *plan) {
   bool ahead = at[FIELD_OVERLAP] == 2 || (at[FIELD_ZERO] == 3 && at[FIELD_OFFLOAD] < 3);
   if (!at[FIELD_ZERO] && !at[FIELD_OVERLAP]) return;
   add(block, "  zero      %d", at[FIELD_ZERO]);
-  if (at[FIELD_DATA] > 1 || at[FIELD_OVER])
-    add(block, " over %s%s%s", at[FIELD_DATA] > 1 ? "data" : "",
-        at[FIELD_DATA] > 1 && at[FIELD_OVER] ? ", " : "", at[FIELD_OVER] ? "context" : "");
+  const char *over = at[FIELD_DATA] > 1 ? "data" : "";
+  if (at[FIELD_EXPERT] > 1) over = arena_list(block->arena, over, "expert");
+  if (at[FIELD_OVER]) over = arena_list(block->arena, over, "context");
+  if (*over) add(block, " over %s", over);
   if (at[FIELD_OVERLAP]) add(block, "%s overlap = on", ahead ? " prefetch = 1" : "");
   add(block, "%s\n", at[FIELD_FULL] ? " accumulate = full" : "");
 }
