@@ -158,6 +158,9 @@ static Exit store(Cli *o, const Command *cmd, int id, const char *value) {
   Strings *list = id == OPT_DIM ? &o->dims : id == OPT_FIX ? &o->fixes : &o->sets;
   if (!(options[id].commands & cmd->mask))
     return cli_usage("`shardc %s` has no option `--%s`", cmd->name, options[id].name);
+  if (options[id].argument && !*value)
+    return cli_usage("`--%s` wants %s, and was given nothing", options[id].name,
+                     options[id].argument);
   if (options[id].repeat && (!strchr(value, '=') || *value == '='))
     return cli_usage("`%s` is not of the form %s", value, options[id].argument);
   const char *before = given_before(o, id, list, value);

@@ -172,6 +172,7 @@ static Exit check_runs(const Cli *o, int form) {
   } of_passes[] = {{OPT_STATS, "stats"},
                    {OPT_TIMINGS, "timings"},
                    {OPT_NO_VERIFY, "no-verify"},
+                   {OPT_WORKERS, "workers"},
                    {OPT_REQUIRE_TUNED, "require-tuned"}};
   const char *after = o->value[OPT_AFTER];
   if ((after && !is_lower(after)) || o->value[OPT_DIFF] || form == FORM_HTML) return EXIT_FINE;

@@ -184,6 +184,11 @@ static Exit plan_one(Planning *planning, const char *name) {
   return e;
 }
 
+static bool lacks_name(const char *list) {
+  size_t n = strlen(list);
+  return *list == ',' || (n && list[n - 1] == ',') || strstr(list, ",,");
+}
+
 /* Plans by name, separated by commas; without --plan, those of FILE for the model, or the one of a
    dump. */
 Exit cmd_plan(Cli *o) {
@@ -192,6 +197,8 @@ Exit cmd_plan(Cli *o) {
     return cli_usage("one of `--json`, `--html -` and `--svg -`: each writes to stdout");
   Exit options = check_search_options(o);
   if (options != EXIT_FINE) return options;
+  if (names && lacks_name(names))
+    return cli_usage("`--plan %s`: a name is missing before or after a comma", names);
   FileKind kind = file_kind(o->c, o->operands.at[0]); /* reads standard input for all plans */
   if (o->value[OPT_SEARCH] && kind == FILE_SHARD) return plan_search(o);
   if (o->value[OPT_SEARCH] && kind == FILE_IR)

@@ -88,9 +88,12 @@ done
 "$shardc" dump "$examples/moe.shard" --plan stages -D Pairs=2 --class first --after memory -o first.ir
 for words in plan "dump --after memory" equal tune "fit --scale Layers" "launch slurm" "compile --emit=c"; do
   expect 2 err "one target" $words $tiny --target x86,sm_80
-  expect 2 err "no target \`\`; targets" $words $tiny --target ""
+  expect 2 err ".--target. wants NAME, and was given nothing" $words $tiny --target ""
 done
 expect 2 err "no target \`\`; targets" compile $tiny --target x86,
+expect 2 err ".--exe. wants FILE, and was given nothing" launch slurm $tiny --exe ""
+expect 2 err "a name is missing" plan $tiny --plan a,
+expect 2 err "is about passes, and none runs" dump $tiny --workers 2
 expect 1 err "all ranks run one program: leave .--class. out" dump $tiny --class first --after memory
 expect 2 err "is IR of the class first" opt first.ir --class last
 expect 4 err "help: a run is the folder that" report "$work"
@@ -101,7 +104,7 @@ expect 2 err "is the standard input" fmt -w - </dev/null
 for words in "compile $tiny --jobs" "run $tiny --ranks" "launch slurm $tiny --nproc-per-node" "verify $tiny --steps" \
     "equal $tiny --steps" "equal $tiny --seed" "tune $tiny --rounds" "tune $tiny --rivals" "opt $tiny --run-to" \
     "compile $tiny --workers"; do
-  for number in 1e3 -1 99999999999999999999 0x2 3.0 ''; do
+  for number in 1e3 -1 99999999999999999999 0x2 3.0; do
     expect 2 err "wants a whole number from [01] to [0-9]*, not .$number.$" $words="$number"
   done
 done
