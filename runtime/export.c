@@ -179,6 +179,18 @@ static bool write_files(const Run *r, const Export *export, bool mapped, const c
           rt_export_tokenizer(r, special, folder, f));
 }
 
+/* --tokenizer alone: one that the run or its settings name may be absent. */
+static bool check_tokenizer(const Run *r, const Export *export, bool mapped, Fault *f) {
+  const OptionValue *given = &r->o.at[OPT_tokenizer];
+  if (!given->given) return true;
+  if (!mapped || export->of == OF_ADAPTERS)
+    return rt_fault(f, 104, "--tokenizer: %s are exported without one",
+                    mapped ? "adapters" : "parameters of a model without a weights block");
+  if (rt_exists(given->text)) return true;
+  rt_fault(f, 205, "the tokenizer does not exist");
+  return rt_at(f, given->text, "", -1);
+}
+
 int rt_export(Run *r) {
   Fault f = {0};
   const rt_program *program = r->whole;
@@ -191,7 +203,8 @@ int rt_export(Run *r) {
   }
   const char *folder = r->o.at[OPT_out].text;
   Export export = {.item = rt_alloc(sizeof(SafeItem) * (size_t)(count_items(&map, program) + 1))};
-  if (!choose_export(r, mapped, &export.of, &f) || !load(r, &f) || !rt_make_folders(folder, &f))
+  if (!choose_export(r, mapped, &export.of, &f) || !check_tokenizer(r, &export, mapped, &f) ||
+      !load(r, &f) || !rt_make_folders(folder, &f))
     rt_die_on_all(r, &f);
   for (int i = 0; i < program->ntensors; i++)
     if (is_wanted(&export, program, &program->tensors[i])) add_parameter(&export, &map, r, i);

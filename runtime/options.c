@@ -241,6 +241,8 @@ static bool check_use(const Options *options, Fault *f) {
       if (commands[k].letter == options->command)
         return rt_fault(f, 104, "--%s is no option of `%s`", spelled, commands[k].name);
   }
+  if (options->at[OPT_resume].given && options->at[OPT_init].given)
+    return rt_fault(f, 104, "--resume and --init both say where parameters come from");
   return true;
 }
 

@@ -105,6 +105,7 @@ bool rt_override(Run *r, Fault *f) {
   const OptionValue *value = &r->o.at[OPT_set];
   if (!rt_give_rates(r, f)) return false;
   if (!value->given) return true;
+  if (!*value->text) return rt_fault(f, 103, "--set takes KEY=VALUE, and was given nothing");
   char *text = rt_copy_text(value->text, strlen(value->text)), *rest = NULL;
   rt_program *program = rt_alloc(sizeof *program);
   size_t lines = 1;

@@ -123,13 +123,23 @@ static bool samples(const Run *r) {
   return r->o.command == 's' || (r->o.command == 'e' && r->o.at[OPT_dump].given);
 }
 
+static bool has_no_gpu(const Run *r) {
+  for (const rt_program *program = r->first; program; program = program->next)
+    if (program->sm) return false;
+  return true;
+}
+
 bool rt_start_device(Run *r, Fault *f) {
   int64_t threads = rt_count_option(r, OPT_threads, own_cpus(r));
   if (r->o.at[OPT_threads].given && (threads < 1 || threads > r->p->workers))
     return rt_fault(f, 103, "--threads %lld: this executable has room for 1 to %d workers",
                     (long long)threads, r->p->workers);
   if (threads > r->p->workers) threads = r->p->workers;
-  bool check = r->o.at[OPT_check_memory].given || debugging("arena");
+  bool check = r->o.at[OPT_check_memory].given || debugging("arena"),
+       graphs = r->o.at[OPT_no_graph].given && has_no_gpu(r);
+  if (graphs || (!r->p->sm && r->o.at[OPT_kernels].given))
+    return rt_fault(f, 104, "--%s is about GPUs, and this program runs on a processor",
+                    graphs ? "no-graph" : "kernels");
   DeviceOptions options = {.threads = threads > 1 ? (int)threads : 1,
                            .samples = samples(r),
                            .saves =

@@ -519,8 +519,6 @@ static bool start(Train *train, Fault *f) {
   if (!(train->step = rt_entry_find(r->p, "step")))
     return rt_fault(f, 801, "this executable has no entry `step`");
   train->later = rt_phase_entry(r), train->looks = rt_freeze_window(r);
-  if (resumes && r->o.at[OPT_init].given)
-    return rt_fault(f, 104, "--resume and --init both say where parameters come from");
   if (!rt_open_data(r, f) || !rt_run_folder(r, !resumes, f) || !rt_start_device(r, f)) return false;
   if (!can_evaluate(train) && !rt_without_validation(r, f)) return false;
   r->at.data = rt_data_identity(&r->data);

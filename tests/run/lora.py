@@ -85,6 +85,10 @@ def exports():
             check(abs(want - whole[name][o * n + i]) < 1e-6, f'{name} [{o}, {i}]')
     check(all(whole[k] == start[k] for k in start if k not in changed) and len(changed) == 14, 'the rest is the base')
     run('./pre', 'eval', '--init', 'mg', '--data', 'x.txt', '--valid', 'x.txt')
+    for exe, run_of, said in ('tune', 'r1', 'adapters are exported without one'), ('pre', 'r0', 'does not exist'):
+        told = run(f'./{exe}', 'export', f'--resume={run_of}', '--out', 'x', '--tokenizer', 'none', expect=
+                   2 if exe == 'tune' else 4)[1]
+        check(said in told, f'--tokenizer of {exe}: {told}')
     said = run('./pre', 'eval', '--init', 'r1', '--valid', 'x.txt', expect=4)[1]
     check('has the adapter layers.*.' in said and '`export --merge`' in said, f'adapters that nothing reads: {said}')
     run('./tune', 'eval', '--resume=r1', '--valid', 'x.txt', '--dump', 'all.safetensors')

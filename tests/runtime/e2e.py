@@ -481,7 +481,10 @@ def case_usage():
     toy('info', '--steps', '3', expect=2, says='R0104')
     toy('train', 'again', 'x', expect=2, says='R0102')
     train(expect=3, says='R0101', env={'WORLD_SIZE': '8'})
-    train('--resume', '--init', 'x', expect=2, says='R0104')
+    for command in 'train', 'eval', 'sample', 'export':
+        toy(command, '--resume=r', '--init', 'x', expect=2, says='R0104')
+    train('--set', '', expect=2, says='--set takes KEY=VALUE')
+    for word in ('--kernels', 'k'), ('--no-graph',): train('--out', 'nogpu', *word, expect=2, says='is about GPUs')
 
 
 def case_documents():
