@@ -1,5 +1,6 @@
 /* The normal forms of kernel functions: see kernel_key.h. */
 #include "kernel_key.h"
+#include "ir/support/num.h"
 
 typedef struct Renaming {
   Module *m;
@@ -36,9 +37,13 @@ static void rename_dims(Module *m, Fn *f) {
 }
 
 static void forget_cut(Module *m, Fn *f) {
-  const Attr *align = attr_get(&f->attrs, ATTR_align);
+  static const AttrKey stay[] = {ATTR_align, ATTR_codes};
+  AttrList all = f->attrs;
   memset(&f->attrs, 0, sizeof f->attrs);
-  if (align) attr_set_ints(m, &f->attrs, ATTR_align, (int)align->i, align->list);
+  for (size_t i = 0; i < COUNT_OF(stay); i++) {
+    const Attr *said = attr_get(&all, stay[i]);
+    if (said) attr_set_ints(m, &f->attrs, stay[i], (int)said->i, said->list);
+  }
 }
 
 char *kernel_key(Module *m, const Fn *k, unsigned what) {

@@ -6,8 +6,8 @@
 #define SHARDC_KERNEL_KEY_H
 #include "ir/ir.h"
 
-/* Its attributes count as well, which say how it is cut (else only `align`, by which buffers
-   may be read); names of dims (else d0, d1, .. in order of appearance). */
+/* Its attributes count as well, which say how it is cut (else only `align` and `codes`, by
+   which buffers may be read); names of dims (else d0, d1, .. in order of appearance). */
 typedef enum KernelKey { KEY_CUT = 1, KEY_DIMS = 2 } KernelKey;
 
 /* In m's arena. Records of tuning are found by 0, equal kernels of a module and code in the cache
