@@ -11,7 +11,7 @@
    `full` and `empty` are mbarriers, two for each stage of the ring: a copy completes `full`
    itself, and its bytes need no fence. Phases of a stage are its laps, so that a warp that waits
    knows the parity of its lap. Shared memory then has the operands as threads would have copied
-   them (gemm_map): one box of 64 elements of k for all rows; or, if k is not contiguous, a box for
+   them (gemm_map): one box of a stage of k for all rows; or, if k is not contiguous, a box for
    each panel of 64 rows or columns, the last one whole even if the tile ends within it. */
 #include "bulk.h"
 #include "gemm.h"
@@ -66,7 +66,7 @@ static void bring(Gemm *gemm, bool is_b, LLVMValueRef k, LLVMValueRef stage, LLV
 
 void gemm_bulk_bring(Gemm *gemm, LLVMValueRef kt, LLVMValueRef number, LLVMValueRef stage) {
   Warp *w = &gemm->w;
-  LLVMValueRef full = gemm_bulk_full(gemm, number), k = warp_times(w, kt, WGMMA_K);
+  LLVMValueRef full = gemm_bulk_full(gemm, number), k = warp_times(w, kt, gemm->g.tile[GEMM_K]);
   bulk_expect(w, full, gemm_bulk_bytes(&gemm->g.a) + gemm_bulk_bytes(&gemm->g.b));
   bring(gemm, false, k, stage, full), bring(gemm, true, k, stage, full);
 }

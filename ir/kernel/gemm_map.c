@@ -42,7 +42,7 @@ bool gemm_map(const Product *product, const GemmPlan *plan, bool side_b, GemmMap
   const ProductDims *mn = side_b ? &product->n : &product->m;
   *out = (GemmMap){.map = {.buffer = side_b ? product->arg_b : product->arg_a,
                            .elem = side_b ? product->elem_b : product->elem_a}};
-  bool good = side->along_k ? push_dims(out, &product->k, side_b, OF_K, WGMMA_K) &&
+  bool good = side->along_k ? push_dims(out, &product->k, side_b, OF_K, plan->tile[GEMM_K]) &&
                                   push_dims(out, mn, side_b, OF_MN, side->rows)
                             : push_dims(out, mn, side_b, OF_MN, WGMMA_K) &&
                                   push_dims(out, &product->k, side_b, OF_K, side->rows);

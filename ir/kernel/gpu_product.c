@@ -116,7 +116,7 @@ static bool codes_fit(const GpuProduct *product, const int64_t *cut) {
   const Product *of = &product->p;
   Codes codes;
   int64_t stride, n = of->n.outer * of->n.inner;
-  if (cut[GEMM_N] != WGMMA_LEAST || cut[GEMM_BY] != BY_THREADS) return false;
+  if (cut[GEMM_N] != WGMMA_LEAST) return false;
   if (!kernel_codes(product->k, of->arg_b, &codes) || of->k.outer * of->k.inner % EIGHTS_BLOCK ||
       n % 2 || codes.count / codes.run % 2)
     return false;

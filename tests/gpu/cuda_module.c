@@ -141,15 +141,17 @@ EXPORT CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *n, CUfunction f
 
 /* ---- tensor maps ---- */
 
-/* The machine copies 16-bit elements in swizzled rows of 128 bytes. */
+/* The machine copies elements of 8 and 16 bits in swizzled rows of 128 bytes. */
 EXPORT CUresult cuTensorMapEncodeTiled(CuTensorMap *out, int type, unsigned rank, void *at,
                                        const uint64_t *size, const uint64_t *stride,
                                        const uint32_t *box, const uint32_t *step, int interleave,
                                        int swizzle, int l2, int fill) {
-  PtxTensor t = {.at = (uint64_t)(uintptr_t)at, .rank = (int)rank, .element_bytes = 2};
+  PtxTensor t = {.at = (uint64_t)(uintptr_t)at, .rank = (int)rank};
+  t.element_bytes = type == CU_TENSOR_BYTE ? 1 : 2;
   if (!out || rank < 1 || rank > PTX_TENSOR_RANK || l2 < 0 || l2 > 3) return CU_INVALID_VALUE;
-  bool known = type == CU_TENSOR_HALF && interleave == CU_TENSOR_WHOLE &&
-               swizzle == CU_TENSOR_SWIZZLE_128 && fill == CU_TENSOR_WHOLE;
+  bool known = (type == CU_TENSOR_HALF || type == CU_TENSOR_BYTE) &&
+               interleave == CU_TENSOR_WHOLE && swizzle == CU_TENSOR_SWIZZLE_128 &&
+               fill == CU_TENSOR_WHOLE;
   for (unsigned i = 0; i < rank; i++) {
     t.size[i] = size[i], t.box[i] = box[i], known &= step[i] == 1;
     if (i) t.stride[i - 1] = stride[i - 1];

@@ -128,6 +128,22 @@ def case(name, *of):
     return want
 
 
+def in_bulk(want):
+    """The same products by bulk tensor copies: the same bits."""
+    def cut(m): return f'{m[1]}, 2, 3, 3, {m[2]}], chunks = [{m[3]}], threads = [384], shared = [{int(m[4]) + 128}]'
+
+    text = run(shardc, 'dump', 'net.shard', '--plan', 'p', '--target', 'sm_90a', '--after', 'select', '-q')
+    text, n = re.subn(r'(tile = \[128, 128, 128, 64, 128, 6, \d+), 1, 3, 3, (\d+)\], chunks = \[([^]]*)\], '
+                      r'threads = \[384\], shared = \[(\d+)\]', cut, text)
+    open(f'{folder}/bulk.ir', 'w').write(text)
+    run(shardc, 'compile', 'bulk.ir', '-o', 'bulk', '-q', '--keep', 'kept')
+    if n < 6 or open(f'{folder}/kept/host.c').read().count('.nmaps = 2') != n: sys.exit(f'{n} products in bulk')
+    shutil.rmtree(f'{folder}/kept')
+    have, threads = train('bulk', SHARDC_EMULATE_CHECK='1', SHARDC_EMULATE_SEED='5'), train('gpu')
+    if have != threads or not equal(have, want): sys.exit(f'in bulk: off by {apart(have, threads)}')
+    print(f'{n} kernels by bulk tensor copies: the same bits', flush=True)
+
+
 def mutants(want):
     """Of the gradient of a weight, whose operands have blocks of one row."""
     ir = run(shardc, 'dump', 'net.shard', '--plan', 'p', '--target', 'sm_90a', '--after', 'select', '-q')
@@ -178,6 +194,6 @@ def refusals():
 try:
     for name, of in CASES.items():
         want = case(name, *of)
-        if name == 'whole blocks': mutants(want), refusals()
+        if name == 'whole blocks': in_bulk(want), mutants(want), refusals()
 finally:
     shutil.rmtree(folder)

@@ -64,7 +64,8 @@ typedef struct CuTensorMap { /* CUtensorMap: only the driver knows what the word
   _Alignas(128) uint64_t word[16];
 } CuTensorMap;
 
-enum {                      /* of cuTensorMapEncodeTiled */
+enum { /* of cuTensorMapEncodeTiled */
+       CU_TENSOR_BYTE = 0,
        CU_TENSOR_HALF = 6,  /* any 16 bits: f16, bf16; a copy moves them */
        CU_TENSOR_WHOLE = 0, /* no interleaving; what does not exist is 0 */
        CU_TENSOR_SWIZZLE_128 = 3,

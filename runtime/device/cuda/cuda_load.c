@@ -63,14 +63,16 @@ CUresult rt_cuda_map(const CudaApi *api, const rt_tensor_map *map, CUdeviceptr a
                      CuTensorMap *out) {
   uint64_t size[RT_MAP_RANK], stride[RT_MAP_RANK];
   uint32_t box[RT_MAP_RANK], step[RT_MAP_RANK];
-  if (!api->cuTensorMapEncodeTiled || map->elem_bytes != 2) return CU_NOT_FOUND;
+  int type = map->elem_bytes == 1 ? CU_TENSOR_BYTE : CU_TENSOR_HALF;
+  if (!api->cuTensorMapEncodeTiled || map->elem_bytes < 1 || map->elem_bytes > 2)
+    return CU_NOT_FOUND;
   for (int i = 0; i < map->rank; i++) {
     size[i] = (uint64_t)map->size[i], box[i] = (uint32_t)map->box[i], step[i] = 1;
     if (i) stride[i - 1] = (uint64_t)map->stride[i];
   }
-  return api->cuTensorMapEncodeTiled(
-      out, CU_TENSOR_HALF, (unsigned)map->rank, (void *)(uintptr_t)at, size, stride, box, step,
-      CU_TENSOR_WHOLE, CU_TENSOR_SWIZZLE_128, CU_TENSOR_L2_256, CU_TENSOR_WHOLE);
+  return api->cuTensorMapEncodeTiled(out, type, (unsigned)map->rank, (void *)(uintptr_t)at, size,
+                                     stride, box, step, CU_TENSOR_WHOLE, CU_TENSOR_SWIZZLE_128,
+                                     CU_TENSOR_L2_256, CU_TENSOR_WHOLE);
 }
 
 /* ---- what goes wrong ---- */
