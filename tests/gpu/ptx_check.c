@@ -54,8 +54,9 @@ void races_forget(PtxDevice *d) {
 /* ---- races ---- */
 typedef struct Me {
   const Warp *w;
-  uint32_t who;   /* stamp << 5 | lane */
-  uint32_t since; /* older stamps are over for everybody */
+  uint32_t who;    /* stamp << 5 | lane */
+  uint32_t since;  /* older stamps are over for everybody */
+  uint32_t before; /* a stamp that is over for this warp: of most cells of an access, or 0 */
 } Me;
 
 /* The warp of a stamp of this CTA; -1: another CTA's. */
@@ -64,13 +65,15 @@ static int owner_of(const Cta *c, uint32_t stamp) {
   return i < c->nowner ? c->owner[i] : -1;
 }
 
-static inline bool unordered(const Me *me, uint32_t who) {
+static inline bool unordered(Me *me, uint32_t who) {
   uint32_t stamp = who >> 5;
-  if (stamp < me->since || who == me->who) return false;
+  if (stamp < me->since || who == me->who || stamp == me->before) return false;
   if (stamp == me->who >> 5) return true; /* same interval of the same warp, another lane */
   int v = owner_of(me->w->cta, stamp);
   if (v < 0) return true;
-  return (uint32_t)v != me->w->index && stamp >= me->w->known[v];
+  bool before = (uint32_t)v == me->w->index || stamp < me->w->known[v];
+  if (before) me->before = stamp;
+  return !before;
 }
 
 static bool report_race(Warp *w, const Op *op, int lane, const Touch *t, uint32_t who,
@@ -92,7 +95,7 @@ static bool report_race(Warp *w, const Op *op, int lane, const Touch *t, uint32_
   return false;
 }
 
-static inline void note_read(const Me *me, Cell *c, uint8_t bytes) {
+static inline void note_read(Me *me, Cell *c, uint8_t bytes) {
   if (c->read == me->who) {
     c->read_bytes |= bytes;
     return;
@@ -103,8 +106,7 @@ static inline void note_read(const Me *me, Cell *c, uint8_t bytes) {
 }
 
 /* Does a write of the cell clash with this access? Both writers are asked. */
-static inline bool clashes(const Touch *t, const Me *me, const Cell *c, uint8_t bytes,
-                           uint32_t *who) {
+static inline bool clashes(const Touch *t, Me *me, const Cell *c, uint8_t bytes, uint32_t *who) {
   if (c->wrote_bytes & bytes && unordered(me, c->wrote) && !(t->atomic && c->atomic & 1))
     *who = c->wrote;
   else if (c->wrote_bytes >> 4 & bytes && unordered(me, c->wrote2) && !(t->atomic && c->atomic & 2))
@@ -114,16 +116,16 @@ static inline bool clashes(const Touch *t, const Me *me, const Cell *c, uint8_t 
 }
 
 /* Read by ld.global.nc in this launch: then nobody may write it, also later. */
-static inline bool is_constant(const Me *me, const Cell *c, uint8_t bytes) {
+static inline bool is_constant(Me *me, const Cell *c, uint8_t bytes) {
   return c->constant_bytes & bytes && c->constant >= me->w->cta->launch->first_stamp;
 }
 
-static void note_constant(const Me *me, Cell *c, uint8_t bytes) {
+static void note_constant(Me *me, Cell *c, uint8_t bytes) {
   uint8_t before = is_constant(me, c, 15) ? c->constant_bytes : 0;
   c->constant = me->who >> 5, c->constant_bytes = (uint8_t)(before | bytes);
 }
 
-static bool read_cell(Warp *w, const Op *op, int lane, const Touch *t, const Me *me, Cell *c,
+static bool read_cell(Warp *w, const Op *op, int lane, const Touch *t, Me *me, Cell *c,
                       uint8_t bytes) {
   uint32_t who;
   if (clashes(t, me, c, bytes, &who)) return report_race(w, op, lane, t, who, "wrote");
@@ -137,7 +139,7 @@ static bool read_cell(Warp *w, const Op *op, int lane, const Touch *t, const Me 
 }
 
 /* The new writer takes the place of those whose bytes it covers, else that of the second. */
-static void note_write(const Me *me, const Touch *t, Cell *c, uint8_t bytes) {
+static void note_write(Me *me, const Touch *t, Cell *c, uint8_t bytes) {
   if (c->wrote == me->who) {
     if (!t->atomic) c->atomic &= 2;
     c->wrote_bytes |= bytes;
@@ -153,7 +155,7 @@ static void note_write(const Me *me, const Touch *t, Cell *c, uint8_t bytes) {
   }
 }
 
-static bool write_cell(Warp *w, const Op *op, int lane, const Touch *t, const Me *me, Cell *c,
+static bool write_cell(Warp *w, const Op *op, int lane, const Touch *t, Me *me, Cell *c,
                        uint8_t bytes) {
   uint32_t who;
   if (clashes(t, me, c, bytes, &who)) return report_race(w, op, lane, t, who, "wrote");
@@ -172,7 +174,7 @@ static bool write_cell(Warp *w, const Op *op, int lane, const Touch *t, const Me
 
 static bool race(Warp *w, const Op *op, int lane, const Touch *t) {
   const Launch *l = w->cta->launch;
-  Me me = {w, (t->stamp ? t->stamp : w->stamp) << 5 | (uint32_t)lane, 0};
+  Me me = {w, (t->stamp ? t->stamp : w->stamp) << 5 | (uint32_t)lane, 0, 0};
   me.since = t->space == SPACE_SHARED ? w->cta->first_stamp : l->first_stamp;
   for (uint64_t at = t->offset & ~UINT64_C(3); at < t->offset + t->bytes; at += 4) {
     Cell *c = &t->plane->cells[at >> 2];
@@ -241,13 +243,13 @@ void set_written(const Access *x, uint32_t mask) {
 }
 
 /* Nobody else's write or flight is in the way. */
-static inline bool quiet(const Me *me, const Cell *c) {
+static inline bool quiet(Me *me, const Cell *c) {
   if (c->flying || (c->wrote_bytes & 15 && c->wrote != me->who && unordered(me, c->wrote)))
     return false;
   return c->wrote_bytes < 16 || c->wrote2 == me->who || !unordered(me, c->wrote2);
 }
 
-static inline bool quick_read(const Me *me, Cell *c, uint8_t bytes) {
+static inline bool quick_read(Me *me, Cell *c, uint8_t bytes) {
   if (!quiet(me, c)) return false;
   uint32_t stamp = me->who >> 5;
   bool twice = c->read >> 5 == stamp && c->read2 >> 5 == stamp &&
@@ -257,7 +259,7 @@ static inline bool quick_read(const Me *me, Cell *c, uint8_t bytes) {
   return true;
 }
 
-static inline bool quick_write(const Me *me, const Touch *t, Cell *c, uint8_t bytes) {
+static inline bool quick_write(Me *me, const Touch *t, Cell *c, uint8_t bytes) {
   if (!quiet(me, c) || is_constant(me, c, bytes)) return false;
   if (c->read_bytes & 15 && unordered(me, c->read)) return false;
   if (c->read_bytes >> 4 && unordered(me, c->read2)) return false;
@@ -276,7 +278,7 @@ bool touch_all(Warp *w, const Op *op, uint32_t mask, const Access *x) {
   (void)op;
   if (x->atomic || x->constant) return false;
   Touch t = {.plane = x->plane, .write = x->write, .space = x->space};
-  Me me = {w, w->stamp << 5, 0};
+  Me me = {w, w->stamp << 5, 0, 0};
   me.since = x->space == SPACE_SHARED ? w->cta->first_stamp : w->cta->launch->first_stamp;
   if (!x->write && !all_written(x, mask)) return false;
   uint32_t lanes = x->same && !x->write ? two_of(mask) : mask;
