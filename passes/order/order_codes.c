@@ -13,6 +13,7 @@
 #include "ir/kernel/gpu_plan.h"
 #include "ir/loop.h"
 #include "ir/plan/module_settings.h"
+#include "ir/plan/stage_class.h"
 #include "order.h"
 
 typedef struct SummedDims {
@@ -309,7 +310,8 @@ static void count_products(const Module *m, uint32_t *marked, uint32_t *coded) {
 void order_warn_codes(const Module *m) {
   uint32_t marked, coded;
   count_products(m, &marked, &coded);
-  if (!multiplies_codes(m) || !marked || coded) return;
+  bool again = module_class(m).first > 0; /* another class of stages has said it */
+  if (!multiplies_codes(m) || !marked || coded || again) return;
   Report *r = diag_at(m->ctx->diag, "W0709", module_written(m, "plan.precision").value,
                       "`precision fp8` saves no time: no product has sizes for codes of 8 bits");
   diag_label(r, "operands are rounded to 8 bits and multiplied in bf16: the losses of fp8 alone");
