@@ -261,6 +261,7 @@ static void check_attrs(Verifier *verifier, const AttrList *list, OpAttrs rule, 
       verify_report(verifier, "E1103", at, "[attr-c4] `%s` is 0 or 1", attr_name(list->at[i].key));
   }
   AttrMask missing = rule.needed & ~have, strange = have & ~(rule.needed | rule.allowed);
+  if (!(missing | strange)) return;
   for (int k = 0; k < ATTR_COUNT; k++) {
     if (missing >> k & 1)
       verify_report(verifier, "E1103", at, "[attr-c1] %s needs attribute `%s`", name,
