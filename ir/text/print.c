@@ -67,7 +67,7 @@ static void put(IrPrinter *printer, const char *format, ...) {
   va_list args;
   va_start(args, format);
   while (*format) {
-    size_t plain = strcspn(format, "%");
+    size_t plain = (size_t)(strchrnul(format, '%') - format);
     if (plain) put_n(printer, format, plain);
     format += plain;
     if (!*format) break;
