@@ -6,10 +6,11 @@
    whatever the length, because the borders of blocks are at such positions and would otherwise be
    evaluated score by score. Above FINEST positions a side the last rectangles count half. Where
    a mask depends on the distance of query and key alone, it is asked once for all rectangles of a
-   size at a distance, so a causal one of N positions costs a few log N evaluations. Where
-   heads differ, the share is the average of all of them; with more than HEADS, of some. Where ranks
-   differ, each has a share of its own; of more than RANKS_ASKED, some are asked, the first and the
-   last among them.
+   size at a distance, so a causal one of N positions costs a few log N evaluations; rectangles that
+   are longer than wide are cut in two along their length, since few of nearly square ones are
+   admitted in part. Where heads differ, the share is the average of all of them; with more than
+   HEADS, of some. Where ranks differ, each has a share of its own; of more than RANKS_ASKED, some
+   are asked, the first and the last among them.
 
    Counts are computed after every pass, for masks that are the same: a module keeps the shares that
    have been computed, by all facts on which they depend.
@@ -50,11 +51,13 @@ static int64_t middle(int64_t from, int64_t to) {
 
 static double admitted(AdmittedShare *share);
 
-/* .. of one that is cut in four. */
-static double admitted_of_four(AdmittedShare *share, int64_t q0, int64_t q1, int64_t k0,
-                               int64_t k1) {
+/* .. of one that is cut in four or, along its length, in two. */
+static double admitted_of_parts(AdmittedShare *share, int64_t q0, int64_t q1, int64_t k0,
+                                int64_t k1, bool along) {
   MaskQuestion *question = &share->ask;
-  int64_t q = middle(q0, q1), k = middle(k0, k1);
+  int64_t high = q1 - q0, wide = k1 - k0;
+  int64_t q = along && wide >= 2 * high ? q1 : middle(q0, q1),
+          k = along && high >= 2 * wide ? k1 : middle(k0, k1);
   double sum = 0;
   for (int i = 0; i < 4; i++) {
     question->from[0] = i / 2 ? q : q0, question->to[0] = i / 2 ? q1 : q;
@@ -75,7 +78,7 @@ static double admitted_in_part(AdmittedShare *share, int64_t q0, int64_t q1, int
   one.n = mask_distances(&share->shifts, &share->ask, share->mask, one.distance);
   for (uint32_t i = 0; one.n >= 0 && i < share->n && i < DISTANCES; i++)
     if (is_alike(&share->at[i], &one)) return share->at[i].admitted;
-  one.admitted = admitted_of_four(share, q0, q1, k0, k1);
+  one.admitted = admitted_of_parts(share, q0, q1, k0, k1, one.n >= 0);
   if (one.n >= 0) share->at[share->n++ % DISTANCES] = one;
   return one.admitted;
 }
