@@ -166,7 +166,8 @@ static void run_list(Module *m, uint32_t n, const Pass *const *list, unsigned fa
     const Pass *pass = list[i];
     if (!may_run(m, pass, facts)) return;
     if (note) crash_note(note, options->crash_dir, pass->name, text.text, text.n);
-    if (texts || options->stats || i + 1 == n) m->was = module_count(m), m->was_known = true;
+    bool last = i + 1 == n && !options->unread;
+    if (texts || options->stats || last) m->was = module_count(m), m->was_known = true;
     run_pass(m, pass, options);
     facts = facts_after(facts, pass);
     if (diag_errors(m->ctx->diag)) return;

@@ -164,7 +164,7 @@ static Change without_sets(const Change *all) {
 }
 
 static bool makes_programs(Cli *one, Module *m, Programs *out) {
-  PipelineOptions options = {.until = "streams"};
+  PipelineOptions options = {.until = "streams", .unread = true};
   return m && describe_target(one, m) == EXIT_FINE && pipeline_classes(m, &options, out) &&
          !diag_errors(one->c->diag);
 }

@@ -207,6 +207,7 @@ PlanStep plan_step_on(const Machine *machine, Module *const *programs, uint32_t 
   int64_t host = 0;
   double most = -1;
   if (!entry) return (PlanStep){0};
+  if (n == 1) return step_of(machine, programs, n, entry, 0);
   for (uint32_t i = 0; i < n; i++) {
     double flop = module_count(programs[i]).flop;
     if (flop > most) most = flop, slowest = i;
