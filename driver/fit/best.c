@@ -92,9 +92,10 @@ static void learn_loss(BestPlans *best, const FoundPlan *one) {
   if (family->loss <= 0 || loss < family->loss) family->loss = loss;
 }
 
-static void compile(BestPlans *best, const SpacePlan *plan) {
+/* Returns what it is worth; INFINITY: it does not fit. */
+static double compile(BestPlans *best, const SpacePlan *plan, bool outside) {
   Arena *arena = best->space.o->c->arena;
-  FoundPlan one = {.plan = *plan};
+  FoundPlan one = {.plan = *plan, .outside = outside};
   Try try = search_try(&best->search, space_change(&best->space, &one.plan));
   one.cost = try.cost, one.bound = bound_of(&best->bounds, &one.plan);
   one.outcome = !try.made                          ? PLAN_REFUSED
@@ -102,12 +103,13 @@ static void compile(BestPlans *best, const SpacePlan *plan) {
                                                    : PLAN_LARGE;
   if (one.outcome == PLAN_FITS && !best->wanted.memory && one.cost.forecast.seconds <= 0)
     one.outcome = PLAN_REFUSED;
-  learn_loss(best, &one);
+  if (!outside) learn_loss(best, &one);
   if (try.made) bounds_learn(&best->bounds, plan, &one.cost);
   vec_push(arena, best->done, *plan);
   best->refused += one.outcome == PLAN_REFUSED, best->large += one.outcome == PLAN_LARGE;
   best->fitting += one.outcome == PLAN_FITS;
   if (one.outcome == PLAN_FITS || best->wanted.all) vec_push(arena, best->found, one);
+  return one.outcome == PLAN_FITS ? best_value(best, &one.cost) : INFINITY;
 }
 
 static double found_value(const BestPlans *best) {
@@ -154,10 +156,54 @@ static void compile_first(BestPlans *best) {
       node = node_of(best, &node.plan, node.number, &bound);
       if (fits_surely(best, bound.bytes)) keep_first(first, &node);
     } else {
-      compile(best, &node.plan), tried++;
+      compile(best, &node.plan, false), tried++;
       if (best->fitting == FIRST_THAT_FIT) return;
     }
   }
+}
+
+/* ---- plans that the space leaves out ---- */
+
+/* A budget of saved values with which a plan of these bytes would fill the device. */
+static double room_of(const BestPlans *best, const Cost *cost) {
+  return (double)best->search.device - (double)budget_all(&cost->need) + (double)cost->need.saved;
+}
+
+/* Temporaries and the host's copies may take more with other values: a second budget is smaller. */
+static void compile_kept(BestPlans *best, const SpacePlan *plan, int times) {
+  SpacePlan one;
+  if (!space_keeping(&best->space, plan, times, 0, &one)) return;
+  Try try = search_try(&best->search, space_change(&best->space, &one));
+  double room = room_of(best, &try.cost);
+  for (int i = 0; i < 2 && try.made && room > (double)try.cost.need.saved; i++) {
+    if (!space_keeping(&best->space, plan, times, room, &one)) return;
+    uint32_t large = best->large;
+    compile(best, &one, true);
+    if (best->large == large) return;
+    room -= (double)best->search.device / 16;
+  }
+}
+
+/* Near the best plan that the space has, once: the shorter the best step is, the fewer plans may be
+   better. */
+static void compile_near(BestPlans *best) {
+  enum { MOST_TIMES = 2 };
+  SpacePlan one;
+  uint32_t at = 0;
+  sort_found(best);
+  while (at < best->found.n && best->found.at[at].outside) at++;
+  if (at == best->found.n || best->found.at[at].outcome != PLAN_FITS) return;
+  SpacePlan first = best->found.at[at].plan, base = first;
+  double least = best_value(best, &best->found.at[at].cost);
+  if (!memcmp(&best->near, &base, sizeof base)) return;
+  best->near = base;
+  for (int way = 0; way < WAYS; way++) {
+    if (!space_with_way(&best->space, &base, way, &one)) continue;
+    double value = compile(best, &one, true);
+    if (value < least) least = value, first = one;
+  }
+  for (int times = 1; !best->wanted.memory && times <= MOST_TIMES; times *= 2)
+    compile_kept(best, &first, times);
 }
 
 /* ---- all plans ---- */
@@ -216,7 +262,7 @@ static bool judge_next(BestPlans *best, Heap *heap) {
   if (bound.bytes > (double)best->search.device) return best->large++, drop_first(heap), false;
   if (before(&first, &now)) return heap->at[0] = now, sink(heap, 0), false;
   if (may_sharpen(best) && bounds_refine(&best->bounds, &first.plan)) return false;
-  return drop_first(heap), compile(best, &first.plan), true;
+  return drop_first(heap), compile(best, &first.plan, false), true;
 }
 
 /* Drops a plan that is not worth to be compiled by what is known now, else notes its bound. */
@@ -250,7 +296,7 @@ static bool judge_promising(BestPlans *best, Heap *heap, double limit) {
     if (!is_worth(best, heap, at, limit)) return false;
   SpacePlan plan = heap->at[at].plan;
   heap->at[at] = heap->at[--heap->n];
-  return compile(best, &plan), true;
+  return compile(best, &plan, false), true;
 }
 
 /* First the least bound, which ends the search where bounds are tight; if half of the plans that
@@ -268,50 +314,14 @@ static void search(BestPlans *best, Heap *heap) {
 static void compile_all(BestPlans *best, const Heap *heap) {
   for (uint32_t i = 0; i < heap->n; i++) {
     while (may_sharpen(best) && bounds_refine(&best->bounds, &heap->at[i].plan)) {}
-    compile(best, &heap->at[i].plan);
+    compile(best, &heap->at[i].plan, false);
   }
-}
-
-/* ---- plans that the space leaves out ---- */
-
-/* A budget of saved values with which a plan of these bytes would fill the device. */
-static double room_of(const BestPlans *best, const Cost *cost) {
-  return (double)best->search.device - (double)budget_all(&cost->need) + (double)cost->need.saved;
-}
-
-/* Temporaries and the host's copies may take more with other values: a second budget is smaller. */
-static void compile_kept(BestPlans *best, const SpacePlan *plan, int times) {
-  SpacePlan one;
-  if (!space_keeping(&best->space, plan, times, 0, &one)) return;
-  Try try = search_try(&best->search, space_change(&best->space, &one));
-  double room = room_of(best, &try.cost);
-  for (int i = 0; i < 2 && try.made && room > (double)try.cost.need.saved; i++) {
-    if (!space_keeping(&best->space, plan, times, room, &one)) return;
-    uint32_t large = best->large;
-    compile(best, &one);
-    if (best->large == large) return;
-    room -= (double)best->search.device / 16;
-  }
-}
-
-/* Plans that the space leaves out, near the best one. */
-static void compile_near(BestPlans *best) {
-  enum { MOST_TIMES = 2 };
-  SpacePlan one;
-  if (!best->fitting) return;
-  sort_found(best);
-  SpacePlan first = best->found.at[0].plan;
-  for (int way = 0; way < WAYS; way++)
-    if (space_with_way(&best->space, &first, way, &one)) compile(best, &one);
-  if (best->wanted.memory) return;
-  sort_found(best), first = best->found.at[0].plan;
-  for (int times = 1; times <= MOST_TIMES; times *= 2) compile_kept(best, &first, times);
 }
 
 bool best_find(BestPlans *best) {
   best->search.forecasts = true;
   if (!bounds_open(&best->space, &best->search, &best->bounds)) return false;
-  if (!best->wanted.all) compile_first(best);
+  if (!best->wanted.all) compile_first(best), compile_near(best);
   Remaining left = {.best = best, .limit = limit_of(best)};
   best->least = best->floor = INFINITY;
   space_list(&best->space, visit, &left);

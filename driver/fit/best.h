@@ -1,10 +1,12 @@
-/* The best plans of a space (plan_space.h), with a certificate: branch and bound. The plan with the
-   smallest lower bound (bound.h) is next, in the second half of a search the one that promises most
-   by what plans of its mesh lost so far: its bound is made sharper first, then it is compiled. The
-   search ends when no bound is below the best plan that fits by more than the wanted gap, or when
-   as many plans were compiled as are allowed, at last without further small programs; the smallest
-   bound of those that were not compiled says how much faster any of them could be. The order
-   depends on nothing but the input. */
+/* The best plans of a space (plan_space.h), with a certificate: branch and bound. First a few
+   plans that promise most are compiled, and plans near the best of them that the space leaves
+   out: a short step rules out more of the others. Then the plan with the smallest lower bound
+   (bound.h) is next, in the second half of a search the one that promises most by what plans of
+   its mesh lost so far: its bound is made sharper first, then it is compiled. The search ends
+   when no bound is below the best plan that fits by more than the wanted gap, or when as many
+   plans were compiled as are allowed, at last without further small programs; the smallest bound
+   of those that were not compiled says how much faster any of them could be. The order depends
+   on nothing but the input. */
 #ifndef SHARDC_BEST_H
 #define SHARDC_BEST_H
 #include "bound.h"
@@ -19,6 +21,7 @@ typedef struct FoundPlan { /* a plan that was compiled */
   Cost cost;
   Bound bound;
   Outcome outcome;
+  bool outside; /* the space leaves it out */
 } FoundPlan;
 typedef VEC(FoundPlan) FoundPlans;
 
@@ -41,6 +44,7 @@ typedef struct BestPlans {
   PlanBounds bounds;
   BestWanted wanted;
   VEC(SpacePlan) done; /* compiled */
+  SpacePlan near;      /* the last one near which plans that the space leaves out were tried */
   VEC(PlanFamily) families;
   uint32_t plans;                   /* of the space */
   FoundPlans found;                 /* those that were compiled, the best first */
