@@ -137,7 +137,7 @@ bool bounds_open(const PlanSpace *space, const ChangeSearch *search, PlanBounds 
   out->alike = ARENA_NEW(space->o->c->arena, AlikeBound);
   out->turns = ARENA_ARRAY(space->o->c->arena, TurnsDone, KEPT_SLOTS);
   bool bytes = plan_int8_gradients(space->m) || plan_int8_weights(space->m);
-  out->wire = bytes ? 1 : half ? 2 : 4;
+  out->bytes = bytes, out->wire = bytes ? 1 : half ? 2 : 4;
   out->weights = (half ? 2 : 4) * out->parameters; /* one rank alone has no copy to compute with */
   out->optimizer = held + (double)all.need.optimizer - out->weights;
   if (!measure_whole(out, KEEP_ALL, &out->whole[0])) return false;
@@ -209,23 +209,38 @@ static LayerCost layer_cost(const PlanBounds *bounds, const SpacePlan *plan) {
   return cost;
 }
 
-/* Messages of ZeRO over its first axis. */
+/* Seconds of what ZeRO sends over an axis for `share` of the parameters: sums of gradients, and
+   parameters. Where layers send in each micro-batch, each of them has a message of its own. */
+static double zero_seconds(const PlanBounds *bounds, const SpacePlan *plan, const Module *mesh,
+                           int axis, double share) {
+  const int32_t *at = plan->at;
+  const Machine *machine = &bounds->machine;
+  double parts = (double)bound_parts(bounds->space, plan), all = bounds->parameters * share,
+         count = (double)bounds->space->layer_count, layers = bounds->of_layers * count * share,
+         sums = at[FIELD_FULL] ? 1 : parts, gathers = 2 * parts, own = count / at[FIELD_PIPE];
+  bool sums_each = at[FIELD_ZERO] > 1 && !at[FIELD_FULL], gathers_each = at[FIELD_ZERO] > 2;
+  double summed = bounds->wire * (at[FIELD_ZERO] > 1 ? sums * layers : all),
+         gathered = bounds->wire * (gathers_each ? gathers * layers : all);
+  if (axis < 0) return 0;
+  if (!at[FIELD_ZERO] || bounds->bytes) /* bytes are summed and sent in other ways */
+    return link_time(mesh, machine, axis, OP_all_reduce, 0, summed + gathered).seconds;
+  LinkTime sum = link_time(mesh, machine, axis, OP_reduce_scatter, sums_each ? sums * own : 0,
+                           summed),
+           gather = link_time(mesh, machine, axis, OP_all_gather, gathers_each ? gathers * own : 0,
+                              gathered);
+  return sum.seconds + gather.seconds;
+}
+
+/* Parameters are whole over `context`, shards of these over `data`. */
 static double data_seconds(const PlanBounds *bounds, const SpacePlan *plan) {
   const int32_t *at = plan->at;
   int axis[SPACE_AXES];
   MeshAxis storage[SPACE_AXES];
   Module mesh = space_mesh(bounds->space, plan, storage, axis);
-  if (axis[FIELD_DATA] < 0) return 0;
-  double held = (double)at[FIELD_TENSOR] * at[FIELD_PIPE] * at[FIELD_EXPERT] *
-                (at[FIELD_OVER] ? at[FIELD_CONTEXT] : 1);
-  double parts = (double)bound_parts(bounds->space, plan), all = bounds->parameters / held;
-  double layers = bounds->of_layers * (double)bounds->space->layer_count / held;
-  double grads = at[FIELD_FULL] ? 1 : parts;
-  double sent = at[FIELD_ZERO] < 2    ? 2 * all
-                : at[FIELD_ZERO] == 2 ? all + grads * layers
-                                      : (grads + 2 * parts) * layers;
-  return link_time(&mesh, &bounds->machine, axis[FIELD_DATA], OP_all_reduce, 0, sent * bounds->wire)
-      .seconds;
+  double share = 1. / at[FIELD_TENSOR] / at[FIELD_PIPE] / at[FIELD_EXPERT];
+  if (!at[FIELD_OVER]) return zero_seconds(bounds, plan, &mesh, axis[FIELD_DATA], share);
+  return zero_seconds(bounds, plan, &mesh, axis[FIELD_CONTEXT], share) +
+         zero_seconds(bounds, plan, &mesh, axis[FIELD_DATA], share / at[FIELD_CONTEXT]);
 }
 
 /* By the rounds of the first stage: for each chunk of its layers the micro-batches that are forward
