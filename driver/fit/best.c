@@ -106,6 +106,7 @@ static double compile(BestPlans *best, const SpacePlan *plan, bool outside) {
   if (!outside) learn_loss(best, &one);
   if (try.made) bounds_learn(&best->bounds, plan, &one.cost);
   vec_push(arena, best->done, *plan);
+  if (!try.made && !best->unmade.at[FIELD_DATA]) best->unmade = *plan;
   best->refused += one.outcome == PLAN_REFUSED, best->large += one.outcome == PLAN_LARGE;
   best->fitting += one.outcome == PLAN_FITS;
   if (one.outcome == PLAN_FITS || best->wanted.all) vec_push(arena, best->found, one);

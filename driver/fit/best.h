@@ -49,6 +49,7 @@ typedef struct BestPlans {
   uint32_t plans;                   /* of the space */
   FoundPlans found;                 /* those that were compiled, the best first */
   uint32_t fitting, refused, large; /* of these; `large` by their bounds as well */
+  SpacePlan unmade;                 /* the first that could not be compiled; no data: none was */
   double floor; /* the least bound of a plan left uncompiled that may fit; INFINITY: none is */
   double least; /* the smallest bound in bytes */
 } BestPlans;

@@ -192,3 +192,11 @@ bool change_anew(const Cli *o, const Change *change, Ctx **c, Programs *out, con
   if (!good) ctx_free(one.c);
   return good;
 }
+
+void change_explain(const Cli *o, const Change *change) {
+  Programs programs;
+  Cli one = changed(o, change);
+  if (!makes_programs(&one, load_shard(&one, o->operands.at[0]), &programs))
+    diag_print(one.c->diag, stderr, o->format, o->colour);
+  ctx_free(one.c);
+}

@@ -42,6 +42,8 @@ bool change_programs(const Cli *o, const Change *change, Ctx **c, Programs *out)
 /* The same of the file into which the change is written: what it leaves open is chosen anew. why,
    if not NULL: the first error, if there is no program. */
 bool change_anew(const Cli *o, const Change *change, Ctx **c, Programs *out, const char **why);
+/* Prints why a plan that a change writes cannot be compiled. */
+void change_explain(const Cli *o, const Change *change);
 
 /* ---- the search: search.c ---- */
 

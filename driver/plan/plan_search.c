@@ -202,6 +202,16 @@ static BestPlans best_of(const PlanSpace *space, const BestWanted *wanted) {
       .space = *space, .search = search_new(space->o, space->m, BY_SECONDS), .wanted = *wanted};
 }
 
+/* The plan that was refused first; why it was, with the edit, is printed before. */
+static void say_refused(const BestPlans *best, Report *r) {
+  static const SpacePlan simple = {.at = {1, 1, 1, 1, 1}};
+  const PlanSpace *space = &best->space;
+  Change change = space_change(space, &best->unmade);
+  change_explain(space->o, &change);
+  diag_fact(r, "the message before is that of the plan refused first: %s",
+            space_unlike(space, &best->unmade, &simple));
+}
+
 /* Is there a plan that fits without the constraint i of `--fix`? */
 static bool fits_without(const BestPlans *best, uint32_t i) {
   Cli *o = best->space.o;
@@ -268,6 +278,7 @@ static Exit say_none(BestPlans *best) {
               arena_amount(arena, best->least + (double)reserve),
               arena_amount(arena, (double)(best->search.device + reserve)));
   else say_axes(space, r);
+  if (best->unmade.at[FIELD_DATA]) say_refused(best, r);
   for (uint32_t i = 0; i < space->o->fixes.n; i++)
     if (fits_without(best, i)) {
       diag_help(r, "without `--fix %s` a plan fits", space->o->fixes.at[i]);

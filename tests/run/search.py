@@ -156,6 +156,12 @@ def refusals():
         _, said = search('llama', ('ranks=7',), *options, expect=3)
         check('axes of 7 ranks in all: data divides Batch = ' in said and words in said, said)
         check('more nodes' not in said, said)
+    text = (AUTO % (LINK, 'on two')).replace('adamw lr = 2e-3', 'onebit_adam freeze = 1')
+    open(f'{WORK}/refused.shard', 'w').write(text)
+    _, said = run(SHARDC, 'plan', 'refused.shard', '--plan', 'p', '--search', '--fix', 'data=2', '--fix', 'zero=2',
+                  '--fix', 'recompute=none', cwd=WORK, expect=3)
+    check('`zero 2` keeps no whole gradient' in said and '= help: `zero 1`, or `optim adamw`' in said, said)
+    check('plan refused first: data = 2, ' in said and '0 too large' in said, said)
 
 
 def repeated():
