@@ -209,18 +209,23 @@ static LayerCost layer_cost(const PlanBounds *bounds, const SpacePlan *plan) {
   return cost;
 }
 
-/* Seconds of what ZeRO sends over an axis for `share` of the parameters: sums of gradients, and
-   parameters. Where layers send in each micro-batch, each of them has a message of its own. */
+static double layer_numbers(const PlanBounds *bounds) {
+  return bounds->of_layers * (double)bounds->space->layer_count;
+}
+
+/* Seconds of what ZeRO sends over an axis for `share` of these parameters, or of those of layers:
+   sums of gradients, and parameters. Where layers send in each micro-batch, each of them has a
+   message of its own. */
 static double zero_seconds(const PlanBounds *bounds, const SpacePlan *plan, const Module *mesh,
-                           int axis, double share) {
+                           int axis, double all, double share) {
   const int32_t *at = plan->at;
   const Machine *machine = &bounds->machine;
-  double parts = (double)bound_parts(bounds->space, plan), all = bounds->parameters * share,
-         count = (double)bounds->space->layer_count, layers = bounds->of_layers * count * share,
-         sums = at[FIELD_FULL] ? 1 : parts, gathers = 2 * parts, own = count / at[FIELD_PIPE];
+  double parts = (double)bound_parts(bounds->space, plan), layers = layer_numbers(bounds),
+         own = (double)bounds->space->layer_count / at[FIELD_PIPE],
+         sums = at[FIELD_FULL] ? 1 : parts, gathers = 2 * parts;
   bool sums_each = at[FIELD_ZERO] > 1 && !at[FIELD_FULL], gathers_each = at[FIELD_ZERO] > 2;
-  double summed = bounds->wire * (at[FIELD_ZERO] > 1 ? sums * layers : all),
-         gathered = bounds->wire * (gathers_each ? gathers * layers : all);
+  double summed = share * bounds->wire * (at[FIELD_ZERO] > 1 ? sums * layers : all),
+         gathered = share * bounds->wire * (gathers_each ? gathers * layers : all);
   if (axis < 0) return 0;
   if (!at[FIELD_ZERO] || bounds->bytes) /* bytes are summed and sent in other ways */
     return link_time(mesh, machine, axis, OP_all_reduce, 0, summed + gathered).seconds;
@@ -231,16 +236,21 @@ static double zero_seconds(const PlanBounds *bounds, const SpacePlan *plan, cons
   return sum.seconds + gather.seconds;
 }
 
-/* Parameters are whole over `context`, shards of these over `data`. */
+/* Over the first axis of two, parameters of layers are whole, over the other shards of it. Some
+   others, of positions, are cut over `context`. Experts are those of one rank of `expert`. */
 static double data_seconds(const PlanBounds *bounds, const SpacePlan *plan) {
   const int32_t *at = plan->at;
   int axis[SPACE_AXES];
   MeshAxis storage[SPACE_AXES];
   Module mesh = space_mesh(bounds->space, plan, storage, axis);
-  double share = 1. / at[FIELD_TENSOR] / at[FIELD_PIPE] / at[FIELD_EXPERT];
-  if (!at[FIELD_OVER]) return zero_seconds(bounds, plan, &mesh, axis[FIELD_DATA], share);
-  return zero_seconds(bounds, plan, &mesh, axis[FIELD_CONTEXT], share) +
-         zero_seconds(bounds, plan, &mesh, axis[FIELD_DATA], share / at[FIELD_CONTEXT]);
+  SpaceField first = space_data_first(plan) ? FIELD_DATA : FIELD_CONTEXT,
+             second = first == FIELD_DATA ? FIELD_CONTEXT : FIELD_DATA;
+  double share = 1. / at[FIELD_TENSOR] / at[FIELD_PIPE] / at[FIELD_EXPERT],
+         layers = layer_numbers(bounds);
+  if (!at[FIELD_OVER])
+    return zero_seconds(bounds, plan, &mesh, axis[FIELD_DATA], bounds->parameters, share);
+  return zero_seconds(bounds, plan, &mesh, axis[first], layers, share) +
+         zero_seconds(bounds, plan, &mesh, axis[second], layers, share / at[first]);
 }
 
 /* By the rounds of the first stage: for each chunk of its layers the micro-batches that are forward

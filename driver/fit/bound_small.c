@@ -1,9 +1,10 @@
 /* Small programs of plans in bounds (bound.h): two of them, without stages, say what a plan
    computes and sends for each layer and micro-batch, and how many seconds of kernels its messages
-   can hide. None of it depends on the order of the mesh or on stages: plans that differ by those
-   alone share the programs, and their links give the time of the messages. For messages inside of a
-   copy this is so whatever ZeRO sends; where many copies make the compiler send or compute more,
-   these bounds are those of one copy. Must not: judge. */
+   can hide. None of it depends on stages, nor on the order of the mesh, but for which of ZeRO's
+   axes is first: plans that differ by those alone share the programs, and their links give the
+   time of the messages. For messages inside of a copy this is so whatever ZeRO sends; where many
+   copies make the compiler send or compute more, these bounds are those of one copy. Must not:
+   judge. */
 #include "bound.h"
 #include "ir/support/num.h"
 #include <math.h>
@@ -62,7 +63,9 @@ static SpacePlan copy_of(const PlanBounds *bounds, const SpacePlan *plan, bool i
   SpacePlan copy = inside ? split_of(bounds, plan) : own_of(bounds, plan);
   int32_t *at = copy.at;
   at[FIELD_REPLICA] = at[FIELD_PIPE] = 1, at[FIELD_MICRO] = micro;
-  at[FIELD_ORDER] = at[FIELD_PIPELINE] = at[FIELD_OFFLOAD] = 0;
+  at[FIELD_PIPELINE] = at[FIELD_OFFLOAD] = 0;
+  at[FIELD_ORDER] =
+      at[FIELD_OVER] && space_data_first(plan) ? ORDER_DATA_FIRST : ORDER_CONTEXT_FIRST;
   return copy;
 }
 

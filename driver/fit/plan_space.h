@@ -103,6 +103,10 @@ Change space_change(const PlanSpace *space, const SpacePlan *plan);
    gets the place of each axis in it, -1: it has one rank. */
 Module space_mesh(const PlanSpace *space, const SpacePlan *plan, MeshAxis mesh[SPACE_AXES],
                   int axis[SPACE_AXES]);
+/* Is `data` before `context` in the mesh? Parameters are whole over the first of ZeRO's axes, and
+   shards of them over the second. */
+enum { ORDER_CONTEXT_FIRST = 0, ORDER_DATA_FIRST = 2 };
+bool space_data_first(const SpacePlan *plan);
 /* The places of the axes, as far as times of messages depend on them: equal for orders that cost
    the same. */
 int64_t space_places(const PlanSpace *space, const SpacePlan *plan);

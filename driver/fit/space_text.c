@@ -61,6 +61,14 @@ Module space_mesh(const PlanSpace *space, const SpacePlan *plan, MeshAxis mesh[S
   return m;
 }
 
+bool space_data_first(const SpacePlan *plan) {
+  SpaceField order[SPACE_AXES];
+  int i = 0;
+  order_of(plan->at[FIELD_ORDER], order);
+  while (order[i] != FIELD_DATA && order[i] != FIELD_CONTEXT) i++;
+  return order[i] == FIELD_DATA;
+}
+
 int64_t space_places(const PlanSpace *space, const SpacePlan *plan) {
   enum { BASE = 1024 };
   SpaceField order[SPACE_AXES];

@@ -204,7 +204,7 @@ static BestPlans best_of(const PlanSpace *space, const BestWanted *wanted) {
 
 /* The plan that was refused first; why it was, with the edit, is printed before. */
 static void say_refused(const BestPlans *best, Report *r) {
-  static const SpacePlan simple = {.at = {1, 1, 1, 1, 1}};
+  static const SpacePlan simple = {.at = {1, 1, 1, 1, 1, 1}};
   const PlanSpace *space = &best->space;
   Change change = space_change(space, &best->unmade);
   change_explain(space->o, &change);

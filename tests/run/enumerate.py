@@ -20,6 +20,7 @@ RESERVE = 1536 << 20                                   # of a GPU: plans that ar
 MACHINE = '''machine h8 { node gpus = 8 arch = sm_90 memory = 80GB bf16 = 989TFLOPS hbm = 3350GB/s
   link intra = 450GB/s inter = 50GB/s latency = 5us }
 '''
+PAIRS = MACHINE.replace('gpus = 8', 'gpus = 2')        # of model `apart`: which axis leaves a node differs by the order
 MODELS = {                                             # text, batch, Seq, GPUs of the short form (0: none)
     'gpt': ('use "gpt2"\nvariant V of GPT2 { Vocab = 512; Embed = 128; Heads = 4; Layers = 2; Pos = 64 }\n', 2, 64, 2),
     'llama': ('use "llama"\nvariant V of Llama3 { Vocab = 512; Embed = 128; Kv = 2; Group = 2; Head = 32; Mlp = 256; '
@@ -32,9 +33,11 @@ WIDE = {
     'wide': ('use "llama"\nvariant V of Llama3 { Layers = 4 }\n', 8, 2048, 0),
     'uneven': ('use "llama"\nvariant V of Llama3 { Layers = 5 }\n', 8, 2048, 0),
     'routed': ('use "mixtral"\nvariant V of Mixtral { Layers = 4 }\n', 8, 2048, 0),
+    'apart': ('use "llama"\nvariant V of Llama3 { Layers = 3 }\n', 8, 2048, 0),
 }
 PARTS = [('wide', 4, 'tensor=2', 'pipe=2', 'micro=1'), ('uneven', 8, 'context=2', 'pipe=4', 'micro=1', 'zero=0,1'),
          ('uneven', 4, 'pipe=4', 'micro=1'), ('routed', 4, 'expert=2,4', 'zero=1,3', 'accumulate=shard', 'micro=1'),
+         ('apart', 4, 'data=2', 'context=2', 'micro=2', 'accumulate=shard'),
          ('wide', 8, 'tensor=2', 'data=2', 'pipe=2', 'micro=2', 'zero=3', 'accumulate=shard', 'sequence=on',
           'pipeline=one_f_one_b,zero_bubble,interleaved-2', 'order=tensor-data-pipe,data-tensor-pipe')]
 EXACT, EARLY = ('--gap', '0', '--tries', '1000000'), ('--gap', '0', '--tries', '4')
@@ -45,9 +48,10 @@ NARROW = '--fix', 'way=gather', '--fix', 'recompute=none', '--fix', 'overlap=on'
 
 def search(model, ranks, *options):
     text, batch, seq, _ = (MODELS | WIDE)[model]
-    open(f'{WORK}/m.shard', 'w').write(text + MACHINE)
+    machine, gpus = (PAIRS, 2) if model == 'apart' else (MACHINE, 8)
+    open(f'{WORK}/m.shard', 'w').write(text + machine)
     command = [SHARDC, 'plan', 'm.shard', '--search', '--json', '--model', 'V', '-D', f'Seq={seq}', '--set',
-               f'train.batch={batch}', '--on', f'h8 nodes = {-(-ranks // 8)}', '--fix', f'ranks={ranks}',
+               f'train.batch={batch}', '--on', f'h8 nodes = {-(-ranks // gpus)}', '--fix', f'ranks={ranks}',
                *(WHOLE if model in MODELS else NARROW), *options]
     p = subprocess.run(command, cwd=WORK, capture_output=True, text=True, env=dict(os.environ, SHARDC_PATH=EXAMPLES))
     check(p.returncode == 0 or 'no plan of the space fits' in p.stderr, f'{" ".join(command)}: {p.stderr}')
