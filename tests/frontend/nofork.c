@@ -1,6 +1,6 @@
-/* Preloaded into shardc: after FORKS calls of fork, no further process can be started; with KILLED
-   those that are started die at once, as of a machine that has no memory left. Must not: be linked
-   into anything. */
+/* Preloaded into shardc: after FORKS calls of fork or vfork, no further process can be started; with
+   KILLED those that are started die at once, as of a machine that has no memory left. Must not: be
+   linked into anything. */
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -18,3 +18,6 @@ pid_t fork(void) {
   errno = EAGAIN;
   return -1;
 }
+
+/* A copy of the process, which a caller of vfork has to bear. */
+pid_t vfork(void) { return fork(); }
