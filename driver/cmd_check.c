@@ -65,7 +65,7 @@ static Fits judge(Cli *o, const char *path, const CheckedPlan *plan) {
   Module *m;
   one.planning = true, one.operands = (Strings){0};
   vec_push(one.c->arena, one.operands, path);
-  one.value[OPT_PLAN] = plan->name;
+  one.value[OPT_PLAN] = plan->name, one.value[OPT_TRAIN] = plan->train;
   PipelineOptions until = {.until = "prove", .verify = true};
   Programs all;
   bool fits = load_module(&one, &m) == EXIT_FINE && describe_target(&one, m) == EXIT_FINE &&

@@ -45,7 +45,8 @@ typedef struct CheckedLayout {
 } CheckedLayout;
 
 typedef struct CheckedPlan {
-  Str name; /* of a plan of FILE */
+  Str name;  /* of a plan of FILE */
+  Str train; /* the first block with which it was checked; NULL: with none */
   Span span;
   bool sized;  /* its machine says how much memory there is, and what model it is for is known */
   bool judged; /* so passes judge it; or it has lines that they judge alone */

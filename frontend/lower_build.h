@@ -9,8 +9,9 @@
 bool choose_program(World *w, const LowerOptions *options, Choice *out);
 /* A plan of FILE that would serve, when none was asked for; NULL: none. */
 Str choose_plan_left(World *w, const Choice *choice);
-bool choose_for_model(World *w, const Decl *model,
-                      Choice *out); /* its base and its train block; false: E0603 or a wrong base */
+/* Its base and the first train block that fits, of FILE where it has some; false: a wrong base. */
+bool choose_for_model(World *w, const Decl *model, Choice *out);
+bool choose_next_train(World *w, Choice *choice); /* false: there was none after it */
 Sizes *choice_sizes(World *w, const Choice *choice);
 void give_command_line(World *w, Sizes *sizes, const LowerOptions *options);
 

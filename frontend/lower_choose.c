@@ -115,19 +115,37 @@ static bool pick_train(World *w, Decls near, Choice *choice) {
   return false;
 }
 
-static bool choose_train(World *w, Choice *choice) {
-  choice->train = NULL;
+static Decls trains_of(World *w, const Choice *choice) {
   const Str names[] = {choice->model->name, choice->base->name.text, NULL};
-  for (int i = 0; i < 3; i++) {
-    Decls near = train_for(w, names[i]);
-    if (near.n) return pick_train(w, near, choice);
-  }
-  return true;
+  Decls near = {0};
+  for (int i = 0; i < 3 && !near.n; i++) near = train_for(w, names[i]);
+  return near;
+}
+
+static bool choose_train(World *w, Choice *choice) {
+  Decls near = trains_of(w, choice);
+  choice->train = NULL;
+  return near.n ? pick_train(w, near, choice) : true;
 }
 
 bool choose_for_model(World *w, const Decl *model, Choice *out) {
   *out = (Choice){.model = model};
-  return set_base(w, out) && choose_train(w, out);
+  if (!set_base(w, out)) return false;
+  Decls near = trains_of(w, out);
+  out->train = near.n ? near.at[0] : NULL;
+  for (uint32_t i = near.n; i-- > 0;)
+    if (near.at[i]->span.file == w->top) out->train = near.at[i];
+  return true;
+}
+
+bool choose_next_train(World *w, Choice *choice) {
+  Decls near = trains_of(w, choice);
+  bool mine = choice->train && choice->train->span.file == w->top, seen = false;
+  for (uint32_t i = 0; i < near.n; i++) {
+    if (seen && (!mine || near.at[i]->span.file == w->top)) return choice->train = near.at[i], true;
+    seen = seen || near.at[i] == choice->train;
+  }
+  return false;
 }
 
 /* Blocks for a base serve its variants. */

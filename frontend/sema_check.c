@@ -168,9 +168,12 @@ static bool needs_passes(World *w, const AstItem *plan) {
   return false;
 }
 
-static void list_plan(World *w, const Decl *decl, bool whole, CheckResult *out) {
+static void list_plan(World *w, const Decl *decl, const Choice *choice, bool whole,
+                      CheckResult *out) {
   const Decl *machine = plan_machine_of(w, decl);
   CheckedPlan p = {.name = decl->name, .span = decl->span};
+  whole = whole && choice->train;
+  if (whole) p.train = choice->train->name;
   p.sized = whole && machine && settings_has(machine->item, "node", "memory");
   p.judged = p.sized || (whole && needs_passes(w, decl->item));
   vec_push(w->ctx->arena, out->plans, p);
@@ -183,8 +186,11 @@ static void check_plans(World *w, CheckResult *out) {
     Eval *e = own(w, decl) && sound(w, decl->item) && choose_for_block(w, decl, &choice)
                   ? walk(w, &choice)
                   : NULL;
+    uint32_t before = w->errors;
     if (e) check_plan(e, &choice, decl->item);
-    if (own(w, decl) && out) list_plan(w, decl, e && choice.train, out);
+    if (own(w, decl) && out) list_plan(w, decl, &choice, e, out);
+    while (e && w->errors == before && choose_next_train(w, &choice))
+      if ((e = walk(w, &choice))) check_plan(e, &choice, decl->item);
   }
 }
 
