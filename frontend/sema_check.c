@@ -171,12 +171,12 @@ static bool needs_passes(World *w, const AstItem *plan) {
 static void list_plan(World *w, const Decl *decl, const Choice *choice, bool whole,
                       CheckResult *out) {
   const Decl *machine = plan_machine_of(w, decl);
-  CheckedPlan p = {.name = decl->name, .span = decl->span};
+  CheckedPlan plan = {.name = decl->name, .span = decl->span};
   whole = whole && choice->train;
-  if (whole) p.train = choice->train->name;
-  p.sized = whole && machine && settings_has(machine->item, "node", "memory");
-  p.judged = p.sized || (whole && needs_passes(w, decl->item));
-  vec_push(w->ctx->arena, out->plans, p);
+  if (whole) plan.train = choice->train->name;
+  plan.sized = whole && machine && settings_has(machine->item, "node", "memory");
+  plan.judged = plan.sized || (whole && needs_passes(w, decl->item));
+  vec_push(w->ctx->arena, out->plans, plan);
 }
 
 static void check_plans(World *w, CheckResult *out) {

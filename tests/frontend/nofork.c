@@ -1,6 +1,6 @@
-/* Preloaded into shardc: after FORKS calls of fork or vfork, no further process can be started; with
-   KILLED those that are started die at once, as of a machine that has no memory left. Must not: be
-   linked into anything. */
+/* Preloaded into shardc: after FORKS calls of fork or vfork, no further process can be started;
+   with KILLED those that are started die at once, as of a machine that has no memory left. Must
+   not: be linked into anything. */
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
