@@ -7,7 +7,7 @@ symbol of the executable, and others of the same name have symbols of their own.
 well; an edit that renumbers all later kernels of a step rebuilds few of them.
 """
 import collections, os, re, shutil, subprocess, sys
-from common import check, read, run, workdir
+from common import check, kernels_in, read, run, workdir
 
 SHARDC, folder = os.path.abspath(sys.argv[1]), workdir()
 MOST, MORE_KERNELS = 1.6, 1.05
@@ -30,7 +30,7 @@ def compile(plan, cold=True):
     if cold: shutil.rmtree(f'{folder}/cache', ignore_errors=True)
     run(SHARDC, 'compile', '--quick', 'm.shard', '--plan', plan, '-o', 'm.exe', '-q', cwd=folder,
         env={'SHARDC_CACHE_DIR': f'{folder}/cache'})
-    made = sum(len(names) for _, _, names in os.walk(f'{folder}/cache'))
+    made = kernels_in(f'{folder}/cache')
     return made, os.path.getsize(f'{folder}/m.exe')
 
 

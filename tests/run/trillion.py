@@ -12,7 +12,7 @@
   `compile` makes no kernel twice: at most KERNELS for all classes of ranks.
 """
 import json, os, resource, shutil, sys
-from common import EXAMPLES, check, run, workdir
+from common import EXAMPLES, check, kernels_in, run, workdir
 
 SHARDC, folder, FILE = os.path.abspath(sys.argv[1]), workdir(), f'{EXAMPLES}/gpt1t.shard'
 MOST, TRIES, KERNELS = 8, 4, 400
@@ -74,7 +74,7 @@ def cost():
     check(many <= MOST * few, f'plan took {many} s of a processor, of two stages {few}')
     run(SHARDC, 'compile', FILE, '--plan', 'p3d', '-o', 'x', '-q', cwd=folder,
         env={'SHARDC_CACHE_DIR': f'{folder}/cache'})
-    made = sum(len(names) for _, _, names in os.walk(f'{folder}/cache'))
+    made = kernels_in(f'{folder}/cache')
     check(100 < made <= KERNELS, f'{made} kernels were made')
     print(f'plan: {many:.1f} s, of two stages {few:.1f}; {made} kernels')
 
