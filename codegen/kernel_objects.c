@@ -343,7 +343,9 @@ static void report_assembler(ObjectBuild *build, const Fn *k, const char *said) 
 static void report(ObjectBuild *build, const Fn *k, int status, const char *said) {
   build->failed = true;
   if (WIFEXITED(status) && WEXITSTATUS(status) == CHILD_CANNOT_WRITE) {
-    diag_at(build->m->ctx->diag, "E1301", (Span){0}, "cannot write `%s`", code_path(build, k));
+    Report *r =
+        diag_at(build->m->ctx->diag, "E1301", (Span){0}, "cannot write `%s`", code_path(build, k));
+    diag_help(r, "if its disk is full, `TMPDIR=FOLDER` names another folder for temporary files");
     return;
   }
   if (WIFEXITED(status) && WEXITSTATUS(status) == ASSEMBLER_REFUSED) {
