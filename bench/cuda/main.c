@@ -204,6 +204,20 @@ static void find_folder(Bundle *b) {
   if (slash) *slash = 0;
 }
 
+/* File `parts`: those whose kernels and models are in the bundle. Without it all are. False: none
+   of the wanted ones is. */
+static bool drop_absent(const Bundle *b) {
+  int n, left = 0;
+  Line *list = read_list(b, "parts", &n);
+  for (int i = 0; i < COUNT; i++) {
+    bool absent = parts[i].wanted && list;
+    for (int k = 0; absent && k < n; k++) absent = strcmp(list[k].word[0], parts[i].name) != 0;
+    if (absent) printf("%s: not in this bundle\n", parts[i].name), parts[i].wanted = false;
+    left += parts[i].wanted;
+  }
+  return left > 0;
+}
+
 /* ---- which GPU ---- */
 
 typedef struct Choice {
@@ -292,6 +306,7 @@ int main(int argc, char **argv) {
   setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 0);
   find_folder(&b);
   double scale = read_options(&b, argc, argv, &device);
+  if (!drop_absent(&b)) return 2;
   Choice c = ask_gpu(device);
   if (c.number < 0) return 4;
   if (c.of > 1) hide_others(c.number);

@@ -27,6 +27,13 @@ ends() { # status, words that must come | command
 }
 ends 4 'no GPU that can be used' env SHARDC_LIBCUDA=/nowhere/libcuda.so.1 "$bundle/run" --quick
 ends 2 'no part is called' "$bundle/run" --only nothing
+# A bundle of few parts.
+ends 2 'no part is called nothing' "$root/tools/gpu-bundle" --only nothing few
+"$root/tools/gpu-bundle" --quick --no-build --build "$build" --only densities few
+check test ! -e few/steps.list -a ! -e few/losses.list -a ! -e few/variants
+ends 0 'losses: not in this bundle' bare few/run --quick --out small
+check grep -q 'densities: good' said
+ends 2 'steps: not in this bundle' bare few/run --quick --only steps --out small
 # GPUs that are too old are passed over; only the one that is taken is seen.
 ends 4 'GPU 0: .*too old' bare SHARDC_EMULATE_SM=75 "$bundle/run" --quick
 ends 0 'GPU 0: .*sm_75.*too old' bare SHARDC_EMULATE_DEVICES=3 SHARDC_EMULATE_SM=75,86,90 "$bundle/run" --quick \
