@@ -60,10 +60,6 @@ static Exit read_wanted(const Cli *o, BestWanted *wanted) {
 
 /* ---- which plans are shown ---- */
 
-static bool same_mesh(const SpacePlan *a, const SpacePlan *b) {
-  return !memcmp(a->at, b->at, sizeof *a->at * SPACE_AXES);
-}
-
 /* The best one of each of the best meshes; if there are fewer meshes, others. */
 static uint32_t choose_shown(const BestPlans *best, const FoundPlan **shown) {
   uint32_t n = 0;
@@ -72,7 +68,7 @@ static uint32_t choose_shown(const BestPlans *best, const FoundPlan **shown) {
       const FoundPlan *one = &best->found.at[i];
       bool seen = one->outcome != PLAN_FITS;
       for (uint32_t k = 0; k < n; k++)
-        seen |= shown[k] == one || (!round && same_mesh(&shown[k]->plan, &one->plan));
+        seen |= shown[k] == one || (!round && space_same_mesh(&shown[k]->plan, &one->plan));
       if (!seen) shown[n++] = one;
     }
   return n;
@@ -248,6 +244,9 @@ static void say_axes(const PlanSpace *space, Report *r) {
   Arena *arena = space->o->c->arena;
   const char *axes = arena_printf(arena, "data divides Batch = %lld", (long long)space->batch);
   if (*space->tensor) axes = arena_printf(arena, "%s; tensor divides %s", axes, space->tensor);
+  if (*space->experts)
+    axes = arena_printf(arena, "%s; expert divides %s = %lld", axes, space->experts,
+                        (long long)space->expert_count);
   if (*space->sequence)
     axes = arena_printf(arena, "%s; context divides %s = %lld", axes, space->sequence,
                         (long long)space->sequence_size);
