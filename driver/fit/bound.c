@@ -566,6 +566,9 @@ Bound bound_of(const PlanBounds *bounds, const SpacePlan *plan) {
   double sent = data_seconds(bounds, plan), seconds = step.busy;
   bool hides = plan->at[FIELD_OVERLAP];
   const SmallCost *split = bound_small(bounds, plan, true), *own = bound_small(bounds, plan, false);
+  /* 0 of programs with several micro-batches. */
+  if (own && own->known && own->micro == plan->at[FIELD_MICRO] && plan->at[FIELD_PIPE] == 1)
+    seconds = step.busy = fmax(step.busy, step.layers * own->single + own->single_outside);
   if (split && split->known && !(own && own->micro == plan->at[FIELD_MICRO])) {
     seconds = fmax(seconds, with_small(bounds, plan, split, &step));
     if (hides) sent += bound_sent(bounds, plan, split, step.layers, step.parts);

@@ -43,6 +43,8 @@ typedef struct SmallCost { /* of small programs */
   bool inside; /* of all plans with this split: messages inside of a copy of the model alone */
   bool known;
   LayerCost cost;
+  /* Seconds of a layer, and of all else with the update, in a step of one micro-batch. */
+  double single, single_outside;
   /* Seconds of kernels during which a message can be in flight; .. that `least` counts. */
   double hidden[STEP_PARTS], least_hidden[STEP_PARTS];
   uint32_t n;

@@ -168,6 +168,8 @@ static void keep_small(PlanBounds *bounds, SmallCost cost, const SpacePlan *copy
   cost.micro = copy->at[FIELD_MICRO];
   cost.known = made[0].made && made[1].made && divide_sent(bounds, copy, parts, &cost, two, three);
   cost.cost = bound_cost_between(two, three, cost.micro);
+  cost.single = parts == 1 ? three->forecast.computes - two->forecast.computes : 0;
+  cost.single_outside = parts == 1 ? two->forecast.computes - 2 * cost.single : 0;
   divide(cost.hidden, hidden(&two->forecast), hidden(&two->micro), hidden(&three->forecast),
          hidden(&three->micro), parts);
   divide(cost.least_hidden, least_hidden(&two->forecast), least_hidden(&two->micro),
