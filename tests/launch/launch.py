@@ -29,8 +29,9 @@ def case_refused():
     refused('a script is for `train`', 'slurm', 'm.shard', '--plan', 'four', '--', 'eval')
     refused('the optimizer is compiled in', 'slurm', 'm.shard', '--plan', 'four', '--', '--optim', 'sgd')
     refused('no plan named `fuor`', 'slurm', 'm.shard', '--plan', 'fuor', expect=1)
-    for text in '0', '-1', 'x', '', '1025', '99999999999999999999':
+    for text in '0', '-1', 'x', '1025', '99999999999999999999':
         refused('wants a whole number', 'slurm', 'm.shard', f'--nproc-per-node={text}')
+    refused('was given nothing', 'slurm', 'm.shard', '--nproc-per-node=')
 
 
 def case_scripts():
