@@ -7,10 +7,10 @@
 #include "ir/schedule/pipeline_schedule.h"
 #include "ir/support/num.h"
 #include <math.h>
-#include <stdlib.h>
 
 static const double SLACK = 0.998, /* what rounding and sharing of buffers may save */
     SHARED = 0.9,                  /* .. of temporaries, on several ranks */
+    AHEAD = 0.99,                  /* what more layers hide where parameters are gathered ahead */
     OF_TURNS = 0.85; /* .. of operands kept for gradients of weights: some are computed again */
 
 /* ---- small programs ---- */
@@ -106,19 +106,6 @@ static bool measure_all(PlanBounds *bounds, Cost *out) {
   return true;
 }
 
-/* A stack of (Dense, Sparse) names weights h.*.0.w and h.*.1.w: each kind is gathered by itself. */
-static double largest_kind(const Module *m) {
-  enum { KINDS = 64 };
-  double numbers[KINDS] = {0}, all = 0, most = 0;
-  EACH_GLOBAL (m, global) {
-    const char *star = global->kind == GLOBAL_PARAM ? strstr(global->name, ".*.") : NULL;
-    long kind = star ? strtol(star + 3, NULL, 10) : 0;
-    if (star) numbers[kind % KINDS] += (double)type_count(&global->type);
-  }
-  for (int i = 0; i < KINDS; i++) all += numbers[i], most = fmax(most, numbers[i]);
-  return all > 0 ? most / all : 1;
-}
-
 bool bounds_open(const PlanSpace *space, const ChangeSearch *search, PlanBounds *out) {
   Cost all;
   *out = (PlanBounds){.space = space, .search = *search};
@@ -143,7 +130,7 @@ bool bounds_open(const PlanSpace *space, const ChangeSearch *search, PlanBounds 
   if (!measure_whole(out, KEEP_ALL, &out->whole[0])) return false;
   out->whole[1] = out->whole[0];
   if (*space->stack && !measure_whole(out, KEEP_INPUT, &out->whole[1])) return false;
-  out->of_layers *= out->parameters / held, out->largest = largest_kind(space->m);
+  out->of_layers *= out->parameters / held;
   return true;
 }
 
@@ -188,7 +175,12 @@ static void take_larger(LayerCost *cost, const LayerCost *other, bool same) {
   if (same) cost->outside = fmax(cost->outside, other->outside);
   cost->head = fmax(cost->head, same ? other->head : other->least_head);
   cost->first_stage = fmax(cost->first_stage, same ? other->first_stage : other->least_first_stage);
-  cost->saved = fmax(cost->saved, other->saved);
+}
+
+/* Are parameters that are gathered ahead counted as saved values, not as weights? Bounds count them
+   as weights. */
+static bool saves_gathered(const SpacePlan *plan) {
+  return plan->at[FIELD_OVERLAP] == OVERLAP_AHEAD;
 }
 
 /* The cost of a layer for a sample. */
@@ -204,8 +196,10 @@ static LayerCost layer_cost(const PlanBounds *bounds, const SpacePlan *plan) {
   /* A single micro-batch has no kernels that add gradients. */
   bool several = bound_parts(bounds->space, plan) > 1;
   take_larger(&cost, &split->cost, split->micro == plan->at[FIELD_MICRO] && several);
-  if (own && own->known && several)
-    take_larger(&cost, &own->cost, own->micro == plan->at[FIELD_MICRO]);
+  cost.saved = fmax(cost.saved, split->cost.saved);
+  if (!own || !own->known || !several) return cost;
+  take_larger(&cost, &own->cost, own->micro == plan->at[FIELD_MICRO]);
+  if (!saves_gathered(plan)) cost.saved = fmax(cost.saved, own->cost.saved);
   return cost;
 }
 
@@ -376,13 +370,12 @@ static KnownBytes known_bytes(const PlanBounds *bounds, const SpacePlan *plan) {
   return all;
 }
 
-/* Numbers of parameters that ZeRO gathers, or whose gradients it has whole, at once. Each of the
-   loops over layers, one for each chunk, has a layer of them; experts that no other rank has are
-   neither gathered nor added up. */
+/* Numbers of parameters that ZeRO gathers at once. Each of the loops over layers, one for each
+   chunk, has a layer of them; experts that no other rank has are not gathered. */
 static double numbers_at_once(const PlanBounds *bounds, const SpacePlan *plan) {
   const int32_t *at = plan->at;
   int chunks = at[FIELD_PIPELINE] > 3 ? at[FIELD_PIPELINE] - 2 : 1;
-  double all = bounds->of_layers * bounds->largest / at[FIELD_TENSOR],
+  double all = bounds->of_layers * bounds->space->largest / at[FIELD_TENSOR],
          experts = bounds->space->expert_parameters / (double)bounds->space->layer_count /
                    at[FIELD_TENSOR];
   if (at[FIELD_EXPERT] == 1) return all * chunks;
@@ -390,11 +383,11 @@ static double numbers_at_once(const PlanBounds *bounds, const SpacePlan *plan) {
   return fmax(0, all - experts) * chunks + (shared ? experts / at[FIELD_EXPERT] : 0);
 }
 
+/* Bytes of gathered parameters. Gradients that are whole before they are added are left out: they
+   may take the place of the layer's saved values. */
 static double whole_layers(const PlanBounds *bounds, const SpacePlan *plan) {
-  const int32_t *at = plan->at;
-  double element = (at[FIELD_ZERO] == 3 && at[FIELD_OFFLOAD] < 3 ? bounds->wire : 0) +
-                   (at[FIELD_ZERO] > 1 && !at[FIELD_FULL] ? bounds->wire : 0);
-  return numbers_at_once(bounds, plan) * element;
+  bool gathers = plan->at[FIELD_ZERO] == 3 && plan->at[FIELD_OFFLOAD] < 3;
+  return gathers ? numbers_at_once(bounds, plan) * bounds->wire : 0;
 }
 
 static bool adds_whole(const SpacePlan *plan) {
@@ -440,11 +433,13 @@ void bounds_learn(PlanBounds *bounds, const SpacePlan *plan, const Cost *cost) {
   double twice = gradients_of(bounds, plan, numbers_on(bounds, plan, STAGE_FIRST)) -
                  (double)cost->need.gradients; /* some are temporaries */
   if (twice > 0) whole += twice;
-  double counted = saved_of(bounds, plan, &layer) * plan->at[FIELD_MICRO];
+  double counted = saved_of(bounds, plan, &layer) * plan->at[FIELD_MICRO],
+         saved = (double)cost->need.saved;
+  if (saves_gathered(plan)) saved = fmax(0, saved + (double)cost->need.weights - bounds->weights);
   KnownBytes known = {.plan = *plan,
                       .bytes = (double)budget_all(&cost->need) - buckets,
-                      .saved = (double)cost->need.saved,
-                      .share = counted > 0 ? (double)cost->need.saved / counted : 1,
+                      .saved = saved,
+                      .share = counted > 0 ? saved / counted : 1,
                       .working = SHARED * ((double)cost->need.working - whole)};
   vec_push(bounds->space->o->c->arena, bounds->known, known);
 }
@@ -574,7 +569,8 @@ Bound bound_of(const PlanBounds *bounds, const SpacePlan *plan) {
     if (hides) sent += bound_sent(bounds, plan, split, step.layers, step.parts);
   }
   seconds = hides ? fmax(seconds, sent) : seconds + sent;
-  if (own && own->known) seconds = fmax(seconds, with_small(bounds, plan, own, &step));
+  double ahead = saves_gathered(plan) ? AHEAD : 1;
+  if (own && own->known) seconds = fmax(seconds, ahead * with_small(bounds, plan, own, &step));
   Bound bound = {.seconds = SLACK * seconds, .bytes = bytes_of(bounds, plan, &step.layer)};
   bound.guess = bound.seconds * usual_loss(bounds, plan) + (hides ? sent / 4 : 0);
   return bound;

@@ -92,7 +92,6 @@ typedef struct PlanBounds {
   LayerCost whole[2];  /* on one rank, by KEEP_ALL, KEEP_INPUT */
   double weights, gradients, optimizer; /* bytes of a rank that has all */
   double parameters, of_layers;         /* numbers; of a layer, or a round of several kinds */
-  double largest;                       /* the part of them that its largest kind has */
   double wire;                          /* bytes of an element in messages, at least */
   bool bytes;                           /* gradients or parameters are sent in 8 bits */
   VEC(SmallCost) small;

@@ -12,6 +12,7 @@
 #include "ir/shape/placement.h"
 #include "ir/support/num.h"
 #include "ir/word_patterns.h"
+#include <math.h>
 #include <stdlib.h>
 
 enum { MOST_CONTEXT = 64, MOST_STAGES = 256, ORDERS = 24 };
@@ -171,9 +172,22 @@ static void find_dims(PlanSpace *space, Module *m) {
     space->heads = attention_heads(m, intern(m->ctx->names, space->sequence), &space->masked);
 }
 
+/* A stack of (Dense, Sparse) names weights h.*.0.w and h.*.1.w: each kind is gathered by itself. */
+static double largest_kind(const Module *m) {
+  enum { KINDS = 64 };
+  double numbers[KINDS] = {0}, all = 0, most = 0;
+  EACH_GLOBAL (m, global) {
+    const char *star = global->kind == GLOBAL_PARAM ? strstr(global->name, ".*.") : NULL;
+    long kind = star ? strtol(star + 3, NULL, 10) : 0;
+    if (star) numbers[kind % KINDS] += (double)type_count(&global->type);
+  }
+  for (int i = 0; i < KINDS; i++) all += numbers[i], most = fmax(most, numbers[i]);
+  return all > 0 ? most / all : 1;
+}
+
 static void find_stack(PlanSpace *space) {
   const Module *m = space->m;
-  space->stack = stack_paths(m), space->layers = "";
+  space->stack = stack_paths(m), space->layers = "", space->largest = largest_kind(m);
   for (uint32_t i = 0; !strchr(space->stack, ',') && i < m->globals.n; i++) {
     const Global *global = m->globals.at[i];
     if (global->kind != GLOBAL_PARAM || !strstr(global->name, ".*.")) continue;

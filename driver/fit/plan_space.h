@@ -57,6 +57,7 @@ typedef struct PlanSpace {
   double handed;                          /* numbers that a layer hands on, of a sample */
   int64_t layer_count, sequence_size, expert_count;
   double first_parameters;    /* numbers that ops before the layers read */
+  double largest;             /* part of a round's numbers that its largest kind of layer has */
   double expert_parameters;   /* numbers with the dim of experts */
   bool masked;                /* attention over the sequence has a mask */
   const char *heads;          /* its heads, which an exchange splits; NULL: none */

@@ -38,6 +38,8 @@ WIDE = {
 PARTS = [('wide', 4, 'tensor=2', 'pipe=2', 'micro=1'), ('uneven', 8, 'context=2', 'pipe=4', 'micro=1', 'zero=0,1'),
          ('uneven', 4, 'pipe=4', 'micro=1'), ('routed', 4, 'expert=2,4', 'zero=1,3', 'accumulate=shard', 'micro=1'),
          ('apart', 4, 'data=2', 'context=2', 'micro=2', 'accumulate=shard'),
+         ('experts', 2, 'context=2', 'zero=3', 'over=data+context', 'overlap=off', 'accumulate=full',
+          'micro=1'),
          ('wide', 8, 'tensor=2', 'data=2', 'pipe=2', 'micro=2', 'zero=3', 'accumulate=shard', 'sequence=on',
           'pipeline=one_f_one_b,zero_bubble,interleaved-2', 'order=tensor-data-pipe,data-tensor-pipe')]
 EXACT, EARLY = ('--gap', '0', '--tries', '1000000'), ('--gap', '0', '--tries', '4')
