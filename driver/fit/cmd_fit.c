@@ -168,7 +168,6 @@ static Exit find_dims(Fitting *fit) {
     e = add_dim(fit, text);
     if (e == EXIT_FINE) given[fit->n - 1] = sign ? sign + 1 : NULL;
   }
-  if (e == EXIT_FINE && !fit->n) e = cli_usage("`--scale` names no dim");
   for (int i = 0; i < fit->n && e == EXIT_FINE; i++) {
     e = find_step(fit, i, given[i]);
     const GrownDim *dim = &fit->dim[i], *finest = &fit->dim[fit->finest];

@@ -87,7 +87,8 @@ def refusals():
     data('look', 'x', expect=2, says='info, convert, tokenize or blend')
     data('info', 'all.bin', '--eot', '1', expect=2, says='no option `--eot`')
     data('tokenize', 's.txt', '-o', 'x.bin', expect=2, says='--tokenizer')
-    for number in 'x', '-1', '', 'inf': data('info', 's.txt', '--head', number, expect=2, says='whole number')
+    for number in 'x', '-1', 'inf': data('info', 's.txt', '--head', number, expect=2, says='whole number')
+    data('info', 's.txt', '--head', '', expect=2, says='was given nothing')
     words = '-o', 'x.bin', '--tokenizer', f'{TEXT}/gpt2.json'
     data('tokenize', 's.txt', '--from', 'u16', *words, expect=2, says='only `--from bytes`')
     for content, says in ((b'PAR1' + bytes(40), 'Parquet'), (b'\xfd7zXZ\0' + bytes(40), 'unxz'),

@@ -81,8 +81,8 @@ def agrees(name, memory, scale):
 def refusals():
     write('10MiB', PLANS['tensor'])
     for scale, words in (('Depth', 'knows Seq, Pos, Vocab, Embed'), ('Batch', 'no size of the model'),
-                         ('Layers,Layers', 'twice'), ('', 'names no dim'), ('Embed=6', 'multiples of 4'),
-                         ('Embed=x', 'wants a whole number')):
+                         ('Layers,Layers', 'twice'), ('', 'was given nothing'), ('Embed=6', 'multiples of 4'),
+                         (',', 'not ``'), ('Embed=x', 'wants a whole number')):
         _, said = fit('m.shard', '--scale', scale, expect=2)
         check(words in said, f'{scale}: {said}')
     _, said = fit('m.shard', expect=2)

@@ -94,8 +94,9 @@ try:
     said = shardc('plan', 'm.shard', '--plan', 'p', '--set', 'machine.node.arch=sm_60', expect=1)[1]
     check('E0602' in said and '--set:1:19' in said and 'sm_90' in said, said)
     for newer in 'sm_100a', 'sm_103a', 'sm_120a':
-        said = shardc('plan', 'm.shard', '--plan', 'p', '--target', f'sm_80,{newer}', expect=2)[1]
-        check(f'no target `{newer}`' in said and 'programs for `sm_90` run on it' in said, said)
+        for words in ('plan', newer), ('compile', f'sm_80,{newer}', '-o', 'm'):
+            said = shardc(words[0], 'm.shard', '--plan', 'p', '--target', *words[1:], expect=2)[1]
+            check(f'no target `{newer}`' in said and 'programs for `sm_90` run on it' in said, said)
     # all memory of the block
     open(f'{folder}/m.shard', 'w').write(MODEL % '141GB')
     j = json.loads(shardc('plan', 'm.shard', '--plan', 'p', '--json', '--set', 'machine.node.arch=sm_90')[0])
