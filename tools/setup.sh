@@ -24,6 +24,7 @@ bison           command -v bison
 llvm-19-dev     command -v llvm-config-19 && test -e "$(llvm-config-19 --includedir)/llvm-c/Core.h"
 libcmocka-dev   test -e /usr/include/cmocka.h
 python3         command -v python3
+xz-utils        command -v xz
 NEEDS
 }
 
