@@ -11,8 +11,8 @@
 #define SHARDC_BEST_H
 #include "bound.h"
 
-enum { USUAL_TRIES = 24, USUAL_GAP = 2 /* percent */ };
-enum { SMALL_FOR_ONE = 32 }; /* small programs, for each plan that may be compiled */
+enum { USUAL_TRIES = 48, USUAL_GAP = 2 /* percent */ };
+enum { SMALL_FOR_ONE = 16 }; /* small programs, for each plan that may be compiled */
 
 typedef enum Outcome { PLAN_FITS, PLAN_LARGE, PLAN_REFUSED } Outcome;
 
