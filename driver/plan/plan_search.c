@@ -259,6 +259,8 @@ static void say_axes(const PlanSpace *space, Report *r) {
 static void say_empty(const PlanSpace *space, Report *r) {
   int64_t batch = nearest_batch(space);
   if (batch) diag_help(r, "`--set train.batch=%lld` has plans", (long long)batch);
+  else if (space->o->fixes.n == 1)
+    diag_help(r, "no plan is left by `--fix %s`, and the others do not fit", space->o->fixes.at[0]);
   else if (space->o->fixes.n)
     diag_help(r, "leave out more than one `--fix`: together they exclude every plan");
   else diag_help(r, "no batch near this one has plans: another number of nodes");

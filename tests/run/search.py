@@ -151,6 +151,10 @@ def refusals():
     check('no plan of the space fits' in said and 'without `--fix zero=0` a plan fits' in said, said)
     _, said = search('llama', ('ranks=8', 'tensor=3', 'data=5', 'pipe=7'), expect=3)
     check('leave out more than one `--fix`' in said, said)
+    write('llama', memory='1540MiB')
+    _, said = search('llama', ('tensor=3',), expect=3)
+    check('no plan is left by `--fix tensor=3`, and the others do not fit' in said, said)
+    write('llama', memory='1565MiB')
     for options, words in (((), '`--set train.batch=7` has plans'),
                            (('--set', 'train.batch=34'), '`--set train.batch=35` has plans')):
         _, said = search('llama', ('ranks=7',), *options, expect=3)
