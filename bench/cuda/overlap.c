@@ -1,13 +1,13 @@
-/* The cost of messages for a rank whose kernels compute at the same time, on one GPU. Rank 0 of a
+/* The cost of messages for a rank whose kernels run concurrently, on one GPU. Rank 0 of a
    plan runs alone with the double of NCCL (paced.c), whose messages take the time, the memory and
    the multiprocessors of a link; the other ranks have the driver that does nothing (idle.c). The
    runtime and its control messages are those of a real job.
 
    overlap.list has name, ranks, bytes that a rank sends in a step, and the forecast of `plan` in
    milliseconds: of the step, and of its exposed messages. NAME is the executable, NAME.spare the
-   same with kernels for 16 multiprocessors less. Each plan runs in the ways of the table
-   below: so the part says whether messages wait for kernels that fill the GPU, and
-   whether a priority of messages or multiprocessors left free are worth their cost. Must not: be
+   same with kernels for 16 multiprocessors less. Each plan runs in the ways of the table below, so
+   the part says whether messages wait for kernels that fill the GPU, and whether a priority of
+   messages or multiprocessors left free are worth their cost. Must not: be
    taken for a training; values are wrong. */
 #include "bundle.h"
 #include "runtime/base/file.h"

@@ -207,9 +207,9 @@ static double layer_numbers(const PlanBounds *bounds) {
   return bounds->of_layers * (double)bounds->space->layer_count;
 }
 
-/* Seconds of what ZeRO sends over an axis for `share` of these parameters, or of those of layers:
-   sums of gradients, and parameters. Where layers send in each micro-batch, each of them has a
-   message of its own. */
+/* Seconds of ZeRO's messages over an axis: sums of gradients, and gathers of parameters. A rank
+   sends `share` of `all` numbers, or of those of layers where layers send in each micro-batch; then
+   each layer has a message of its own. */
 static double zero_seconds(const PlanBounds *bounds, const SpacePlan *plan, const Module *mesh,
                            int axis, double all, double share) {
   const int32_t *at = plan->at;

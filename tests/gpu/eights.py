@@ -4,10 +4,10 @@
 and the weights after a step are those of the processor, which multiplies the same numbers in bf16: at least 99.9 % of
 the weights differ by less than a millionth of the largest. Sizes with whole blocks, ragged tiles, sizes of which only
 some products have blocks, weights of several dims; gradients in both formats; late, in random order with all checks.
-Sizes without any block are warned of, and a dump whose kernels disagree about a value is refused. Mutants of a product
-(a scale of another row or column, a sum added to another one, a format, a wait that does not wait), and of what writes
-codes (no barrier), are noticed. With
-ptxas on PATH, kernels assemble without registers in memory, else `compile` fails.
+Sizes without any block are warned of, and a dump whose kernels disagree about a value is refused. Mutants of the
+product are noticed (the scale of another row or column, a sum added to the wrong one, another format, a missing wait),
+and one of the kernel that writes codes (no barrier). With ptxas on PATH, kernels assemble without registers in memory,
+else `compile` fails.
 """
 import array, json, os, random, re, shutil, struct, subprocess, sys, tempfile
 
