@@ -37,7 +37,7 @@ typedef struct DeviceCode {
   unsigned constant_space; /* address space of constant tables */
   /* Declares SYMBOL_pN, sets function, buffers, and leaves the builder at its start. */
   void (*begin_phase)(Emit *e, int phase);
-  /* Stores a result that is kept as codes of 8 bits (ir/kernel/codes.h); GPUs only. */
+  /* Stores a result that is kept as codes of 8 bits (ir/codes.h); GPUs only. */
   void (*put_codes)(Emit *e, ValueId v, uint32_t buffer, const Point *p);
   void (*nontemporal_store)(Emit *e, LLVMValueRef pointer, LLVMValueRef vector);
 

@@ -12,7 +12,7 @@
    stored. */
 #include "expr.h"
 #include "ir/apart.h"
-#include "ir/kernel/codes.h"
+#include "ir/codes.h"
 
 bool expr_is_argument(const Fn *k, ValueId v) { return k->values.at[v].def == NO_OP; }
 

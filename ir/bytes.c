@@ -4,6 +4,7 @@
    since a concat's result may itself be an operand of another one. Must not: check anything; the
    verifier does. */
 #include "bytes.h"
+#include "codes.h"
 
 bool op_lays(const Fn *f, const Op *o) {
   return o->code == OP_concat && f->values.at[o->out].storage.view == VIEW_ASSEMBLED;
@@ -45,6 +46,11 @@ int64_t value_span_bytes(const Value *v) {
   int64_t last = 0;
   for (int i = 0; i < v->type.rank; i++) last += (v->type.axis[i].size - 1) * v->storage.stride[i];
   return (last + 1) * elem_bytes(v->type.elem);
+}
+
+int64_t value_room(const Fn *f, ValueId v) {
+  Codes codes;
+  return value_codes(f, v, &codes) ? codes_bytes(&codes) : value_span_bytes(&f->values.at[v]);
 }
 
 static void lay(const Fn *f, const Op *o, SharedBytes *bytes) {

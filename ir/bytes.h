@@ -34,6 +34,8 @@ int64_t op_work(const Op *o, Tier t);
 
 /* From a value's first byte to its last, gaps between rows included. */
 int64_t value_span_bytes(const Value *v);
+/* The same, but of codes of 8 bits (codes.h) those that they take. */
+int64_t value_room(const Fn *f, ValueId v);
 
 /* The arena that holds a global while a program runs: arenas.def. */
 typedef enum GlobalArena {

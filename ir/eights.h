@@ -27,4 +27,8 @@ int64_t eights_format_number(const EightsFormat *format);
 /* The largest relative error of a number that is not below the smallest normal one. */
 double eights_error(const EightsFormat *format);
 double eights_round(const EightsFormat *format, double x, double most);
+/* The scale of a block is 2 to this power; a code of a number in units of it, and back. */
+int eights_scale(const EightsFormat *format, double most);
+unsigned char eights_code(const EightsFormat *format, double units);
+double eights_units(const EightsFormat *format, unsigned char code);
 #endif

@@ -1,4 +1,4 @@
-/* Products of codes of 8 bits by wgmma (ir/kernel/codes.h); see gemm_wgmma.c for the whole. Tensor
+/* Products of codes of 8 bits by wgmma (ir/codes.h); see gemm_wgmma.c for the whole. Tensor
    cores keep few bits of a sum of such products, so a stage of the ring is one block of
    EIGHTS_BLOCK elements of k, whose sums begin at 0. They are multiplied by the scale of the
    block's row and by that of its column, and added in f32, as DeepSeek-V3 does (arXiv 2412.19437,

@@ -1,8 +1,8 @@
-/* Numbers of 8 bits in memory (ir/kernel/codes.h): their codes, and how kernels write them. */
+/* Numbers of 8 bits in memory (ir/codes.h): their codes, and how kernels write them. */
 #ifndef SHARDC_NVPTX_PUT_CODES_H
 #define SHARDC_NVPTX_PUT_CODES_H
 #include "codegen/emit.h"
-#include "ir/kernel/codes.h"
+#include "ir/codes.h"
 
 /* Where the scales of a buffer begin. */
 LLVMValueRef emit_scales(Emit *e, uint32_t buffer, const Codes *codes);

@@ -225,7 +225,7 @@ static void put_results(FILE *out, Module *m, const Fn *f, uint32_t i, const cha
     const Value *x = &f->values.at[v];
     if (x->storage.place != PLACE_FRAME || x->storage.view != VIEW_NONE) continue;
     const char *name = arena_printf(m->arena, "%s: %s", what, type_text(m, &x->type));
-    put_block(out, name, x->storage.at, value_span_bytes(x), i, last[v]);
+    put_block(out, name, x->storage.at, value_room(f, v), i, last[v]);
   }
 }
 

@@ -52,7 +52,8 @@ static void find_buffers(Buffers *buffers) {
     ValueId r = buffers->root[v];
     int64_t born = x->def == NO_OP ? -1 : (int64_t)x->def;
     if (born < buffers->born[r]) buffers->born[r] = born;
-    int64_t bytes = x->storage.view == VIEW_OF || !in_frame(buffers, v) ? 0 : value_span_bytes(x);
+    int64_t bytes =
+        x->storage.view == VIEW_OF || !in_frame(buffers, v) ? 0 : value_room(buffers->f, v);
     if (bytes > buffers->bytes[r]) buffers->bytes[r] = bytes;
     if (x->def != NO_OP && (int64_t)x->def > buffers->dies[r]) buffers->dies[r] = x->def;
   }

@@ -18,7 +18,7 @@
 #include "ir/phases.h"
 #include "ir/mask/mask_density.h"
 #include "ir/bytes.h"
-#include "ir/kernel/codes.h"
+#include "ir/codes.h"
 #include "ir/mask/lists.h"
 #include "ir/mask/mask_range.h"
 #include <stdlib.h>

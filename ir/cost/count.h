@@ -7,7 +7,7 @@
 /* For one run of an entry, body or kernel, loops with all their rounds. */
 double ir_op_flop(const Module *m, const Fn *f, const Op *o); /* of one op, callees included */
 IrCount ir_count(const Module *m, const Fn *f);
-/* .. of its products of numbers that are kept as codes of 8 bits (ir/kernel/codes.h) */
+/* .. of its products of numbers that are kept as codes of 8 bits (ir/codes.h) */
 double ir_codes_flop(const Module *m, const Fn *f);
 /* The share of the work of a product that remains where it skips empty places of experts. */
 double ir_filled_share(const Module *m, const Fn *f, const Op *o);

@@ -6,7 +6,7 @@
    Numbers are whole and above 0. */
 #include "kernel_shape.h"
 #include "count.h"
-#include "ir/kernel/codes.h"
+#include "ir/codes.h"
 #include "ir/kernel/flash_gpu.h"
 #include <math.h>
 #include <stdlib.h>

@@ -17,7 +17,7 @@
 #include "kernel_time.h"
 #include "attention_time.h"
 #include "count.h"
-#include "ir/kernel/codes.h"
+#include "ir/codes.h"
 #include "ir/kernel/gemm_gpu.h"
 #include "ir/schedule/flight.h"
 #include <math.h>

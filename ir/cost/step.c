@@ -3,7 +3,7 @@
 #include "ir/loop.h"
 #include "ir/plan/module_settings.h"
 #include "ir/cost/count.h"
-#include "ir/kernel/codes.h"
+#include "ir/codes.h"
 #include "ir/plan/stage_class.h"
 #include <string.h>
 

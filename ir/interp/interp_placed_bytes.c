@@ -1,5 +1,6 @@
 /* The interpreter in bytes: memories, marks, elements (interp_placed.h). */
 #include "interp_placed.h"
+#include "ir/codes.h"
 #include "ir/support/numbers.h"
 #include "ir/support/num.h"
 #include <math.h>
@@ -127,15 +128,64 @@ static bool visit_element(PlacedAddress address, Elem e, Mark mark, double *x, A
   return own || access != READ;
 }
 
-static PlacedAddress element_at(const PlacedCall *call, ValueId v, const int64_t *index) {
-  const Value *value = &call->f->values.at[v];
+/* In elements from a value's first. */
+static int64_t number_at(const Value *value, const int64_t *index) {
   int64_t at = 0;
   for (int k = 0; k < value->type.rank; k++) at += index[k] * value->storage.stride[k];
-  return placed_offset(placed_address(call, v), at * elem_bytes(value->type.elem));
+  return at;
+}
+
+static PlacedAddress element_at(const PlacedCall *call, ValueId v, const int64_t *index) {
+  const Value *value = &call->f->values.at[v];
+  return placed_offset(placed_address(call, v),
+                       number_at(value, index) * elem_bytes(value->type.elem));
+}
+
+/* ---- codes of 8 bits ---- */
+
+static void write_codes(const Codes *codes, PlacedAddress at, const Value *value,
+                        const Tensor *tensor) {
+  int64_t index[MAX_RANK] = {0}, i = 0;
+  Arena *arena = arena_new();
+  double *numbers = ARENA_ARRAY(arena, double, codes->count);
+  do numbers[number_at(value, index)] = tensor->at[i++];
+  while (walk_next(&value->type, index));
+  if (has_elements(at, value->type.elem))
+    memcpy(at.memory->element + at.at, numbers, (size_t)codes->count * sizeof *numbers);
+  else codes_write(codes, at.memory->byte + at.at, numbers);
+  arena_free(arena);
+}
+
+static void read_codes(const Codes *codes, PlacedAddress at, const Value *value, Tensor *tensor) {
+  int64_t index[MAX_RANK] = {0}, i = 0;
+  do {
+    int64_t number = number_at(value, index);
+    tensor->at[i++] = has_elements(at, value->type.elem)
+                          ? at.memory->element[at.at + number]
+                          : codes_read(codes, at.memory->byte + at.at, number);
+  } while (walk_next(&value->type, index));
+}
+
+/* All of a buffer at once: scales belong to many codes. */
+static bool visit_codes(const PlacedCall *call, ValueId v, const Codes *codes, Tensor *tensor,
+                        Access access) {
+  const Value *value = &call->f->values.at[v];
+  PlacedAddress at = placed_address(call, v);
+  int64_t bytes = codes_bytes(codes);
+  if (!placed_inside(at, bytes)) return false;
+  bool own = placed_marked(at, bytes, call->mark[v]);
+  placed_touch(at, bytes, access != READ);
+  if (access == READ && tensor) read_codes(codes, at, value, tensor);
+  if (access == WRITE) write_codes(codes, at, value, tensor);
+  if (access == SPOIL) placed_spoil(at, bytes, call->mark[v]);
+  for (int64_t i = 0; access != READ && i < bytes; i++) at.memory->mark[at.at + i] = call->mark[v];
+  return own || access != READ;
 }
 
 bool placed_visit(const PlacedCall *call, ValueId v, Tensor *tensor, Access access) {
   const Value *value = &call->f->values.at[v];
+  Codes codes;
+  if (value_codes(call->f, v, &codes)) return visit_codes(call, v, &codes, tensor, access);
   const Type *space = &value->type;
   int64_t index[MAX_RANK] = {0}, i = 0, n = walk_row(space);
   int64_t step = space->rank ? value->storage.stride[space->rank - 1] * elem_bytes(space->elem) : 0;

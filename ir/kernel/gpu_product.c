@@ -5,7 +5,7 @@
    its registers says so; the assembler, where it is installed, confirms (codegen/assemble.h) and
    never decides: the same model gives the same kernels with and without it. */
 #include "gpu_plan.h"
-#include "codes.h"
+#include "ir/codes.h"
 #include "ir/support/num.h"
 
 enum { PIECE = 16, MOST_WARPS = 16, MOST_STAGES = 8, MOST_SPLITS = 1024 };

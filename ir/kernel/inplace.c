@@ -1,7 +1,7 @@
 /* When a kernel may read and write one buffer: see inplace.h. A kernel without a
    family (written by hand) is judged only by its ops. */
 #include "inplace.h"
-#include "codes.h"
+#include "ir/codes.h"
 #include "family.h"
 #include "ir/bytes.h"
 #include "nest.h"

@@ -5,7 +5,7 @@
    smaller stride. The rows of a tile run along the m dim that is long enough for full tiles; k's
    inner dim is a long one that is contiguous in an operand. */
 #include "product.h"
-#include "codes.h"
+#include "ir/codes.h"
 #include "ir/support/num.h"
 #include "nest.h"
 

@@ -3,7 +3,7 @@
    block along the summed dim of 128 neighbours; or, if a block spans those as well, one block. */
 #ifndef SHARDC_ROW_TURNED_H
 #define SHARDC_ROW_TURNED_H
-#include "codes.h"
+#include "ir/codes.h"
 #include "nest.h"
 
 enum {

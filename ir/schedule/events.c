@@ -102,7 +102,7 @@ static void touch(EventWalk *walk, EventPlace p, int64_t bytes, const Value *of,
 
 static void touch_value(EventWalk *walk, const EventCall *call, ValueId v, bool written) {
   const Value *x = &call->f->values.at[v];
-  touch(walk, place_of(call, v), value_span_bytes(x), value_is_dense(x) ? NULL : x, written);
+  touch(walk, place_of(call, v), value_room(call->f, v), value_is_dense(x) ? NULL : x, written);
 }
 
 static void begin_event(EventWalk *walk, const Fn *f, OpId op, EventKind kind, int64_t round) {

@@ -1,6 +1,6 @@
-/* Constraint of buffers that hold codes of 8 bits (ir/kernel/codes.h): what writes a buffer and all
+/* Constraint of buffers that hold codes of 8 bits (ir/codes.h): what writes a buffer and all
    that read it agree about what is in it. Must not: ask why a value is kept so. */
-#include "ir/kernel/codes.h"
+#include "ir/codes.h"
 #include "verify.h"
 
 /* Formats and runs that a kernel function can have: of a result that it rounds so, of both operands
@@ -26,6 +26,15 @@ static bool has_kernel(const Fn *k) {
       return false;
   }
   return true;
+}
+
+/* Codes are written in storage order: between them is no room. */
+static void check_room(Verifier *verifier, const Fn *f, const Op *o) {
+  Codes codes;
+  for (uint32_t i = 0; i < o->nout && o->code == OP_kernel; i++)
+    if (kernel_codes(o->callee, o->nin + i, &codes) && !value_is_dense(&f->values.at[o->out + i]))
+      verify_report(verifier, "E1110", verify_at_op(o),
+                    "[select-c10] result %u is codes of 8 bits and not dense", i);
 }
 
 /* The codes that the op writes to its result v; false: it writes numbers. */
@@ -64,6 +73,7 @@ void verify_codes(Verifier *verifier) {
       bool view = op_flags(o->code) & VIEW && o->nin;
       for (uint32_t k = 0; view && k < o->nout; k++) root[o->out + k] = root[o->in[0]];
       if (!view) check_reader(verifier, f, o, root);
+      check_room(verifier, f, o);
     }
     for (uint32_t k = 0; k < f->results.n; k++) {
       Codes codes;

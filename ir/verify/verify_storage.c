@@ -7,6 +7,7 @@
    last use. Two classes conflict if they are alive at the same op and have a common byte in the
    same space (the frame, a global). A loaded global is alive from the start of the entry, a stored
    one to its end. */
+#include "ir/codes.h"
 #include "ir/made.h"
 #include "ir/schedule/pipeline_schedule.h"
 #include "ir/schedule/flight.h"
@@ -317,14 +318,19 @@ typedef struct Tenancy { /* bytes and time that something takes */
   const Op *op;          /* for the report */
 } Tenancy;
 
+static int64_t taken_by(const Fn *f, ValueId v) {
+  Codes codes;
+  if (value_codes(f, v, &codes)) return codes_bytes(&codes);
+  const Value *value = &f->values.at[v];
+  return verify_extent(value) * elem_bytes(value->type.elem);
+}
+
 typedef struct Places {
   Verifier *v;
   VEC(Tenancy) spans;
   ValueId *class;
   int64_t *born, *dies; /* by class */
 } Places;
-
-static int64_t bytes_of(const Value *v) { return verify_extent(v) * elem_bytes(v->type.elem); }
 
 static void touch(Places *places, ValueId id, int64_t when) {
   ValueId c = places->class[id];
@@ -367,8 +373,8 @@ static void add_value(Places *places, ValueId id) {
   if (storage->place != PLACE_FRAME && storage->place != PLACE_GLOBAL) return;
   add_span(places, (Tenancy){storage->place,
                              storage->place == PLACE_GLOBAL ? storage->slot : value->type.tier,
-                             storage->at, storage->at + bytes_of(value), places->born[c],
-                             places->dies[c], c, value_def(places->v->fn, id)});
+                             storage->at, storage->at + taken_by(places->v->fn, id),
+                             places->born[c], places->dies[c], c, value_def(places->v->fn, id)});
 }
 
 static void add_work(Places *places, OpId id) {
@@ -387,8 +393,8 @@ static void add_work(Places *places, OpId id) {
     if (slots->list[i] >= 0)
       add_span(places,
                (Tenancy){PLACE_FRAME, value_type(places->v->fn, op->out + i)->tier, slots->list[i],
-                         slots->list[i] + bytes_of(&places->v->fn->values.at[op->out + i]), born,
-                         dies, NO_VALUE, op});
+                         slots->list[i] + taken_by(places->v->fn, op->out + i), born, dies,
+                         NO_VALUE, op});
 }
 
 /* Alive from before the first round until after the last. */
@@ -441,13 +447,13 @@ static void check_place(Verifier *verifier, ValueId id) {
     verify_report(verifier, "E1108", at, "[place-c1] a value has no bytes");
   if (storage->at < 0 || storage->at % elem_bytes(value->type.elem))
     verify_report(verifier, "E1108", at, "[place-c2] offset %lld", (long long)storage->at);
-  int64_t room = verify_room(verifier, value);
+  int64_t room = verify_room(verifier, value), bytes = taken_by(verifier->fn, id);
   if (room < 0)
     verify_report(verifier, "E1108", at, "[place-c4] there is no place number %u", storage->slot);
-  else if (storage->place != PLACE_NONE && !verify_fits(storage->at, bytes_of(value), room))
+  else if (storage->place != PLACE_NONE && !verify_fits(storage->at, bytes, room))
     verify_report(verifier, "E1108", at,
-                  "[place-c5] %lld bytes at offset %lld do not fit into %lld",
-                  (long long)bytes_of(value), (long long)storage->at, (long long)room);
+                  "[place-c5] %lld bytes at offset %lld do not fit into %lld", (long long)bytes,
+                  (long long)storage->at, (long long)room);
 }
 
 /* A value in an argument's bytes is that argument, a view of it, or computed in place of it. */

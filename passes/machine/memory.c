@@ -68,7 +68,7 @@ static void find_classes(MemoryFrame *frame) {
     int64_t born = arg ? -1 : (int64_t)op_begins(frame->f, def),
             dies = arg ? -1 : (int64_t)op_ends(frame->f, def);
     if (arg) class->place = PLACE_ARG, class->slot = value(frame, v)->result;
-    int64_t bytes = view ? 0 : frame->within[v] + value_span_bytes(value(frame, v));
+    int64_t bytes = view ? 0 : frame->within[v] + value_room(frame->f, v);
     if (bytes > class->bytes) class->bytes = bytes;
     if (born < class->born) class->born = born;
     if (dies > class->dies) class->dies = dies;

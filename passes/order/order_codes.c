@@ -1,4 +1,4 @@
-/* order: which values a GPU keeps as codes of 8 bits (ir/kernel/codes.h). It has instructions for
+/* order: which values a GPU keeps as codes of 8 bits (ir/codes.h). It has instructions for
    products of them (target fact wgmma, whose operands have the summed dims innermost), so that the
    operands of a product that pass `quantize` rounded are written as codes and multiplied as such.
 
@@ -9,7 +9,7 @@
 
    Before the layout the values are asked to have the summed dims innermost (order_preferences.c);
    after it attribute `codes` is set where the kernels exist. Must not: change a number. */
-#include "ir/kernel/codes.h"
+#include "ir/codes.h"
 #include "ir/kernel/gpu_plan.h"
 #include "ir/loop.h"
 #include "ir/plan/module_settings.h"

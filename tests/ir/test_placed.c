@@ -1,6 +1,7 @@
 /* The interpreter in bytes: right placements give the numbers of the mathematics, wrong ones are
  * found. */
 #include "common.h"
+#include "ir/eights.h"
 #include <math.h>
 
 static const char kernels[] =
@@ -199,12 +200,62 @@ static void one_stack(void **state) {
   arena_free(a);
 }
 
+#define CODES_OF(name, dim)                                                                        \
+  "kernel @" name "(%%0 : bf16[" dim ":4, K:128]) {family = \"row\", codes = [1, 0, 128]} {\n"     \
+  "%%1 = cast %%0 : f32[" dim ":4, K:128]\n%%2 = abs %%1 : f32[" dim ":4, K:128]\n"                \
+  "%%3 = rmax[K] %%2 : f32[" dim ":4]\n%%4 = quantize %%1, %%3 {format = \"e4m3\"} : f32[" dim     \
+  ":4, K:128]\n%%5 = cast %%4 : bf16[" dim ":4, K:128]\nreturn %%5\n}\n"
+
+/* A product of codes of 8 bits, whose buffers have 512 bytes of them and four scales: of 1.1, 2.2
+   and 3.3, which e4m3 rounds to 1.125, 2.25 and 3.25. */
+static void codes(void **state) {
+  (void)state;
+  static const char lines[] = CODES_OF("a", "A") CODES_OF(
+      "c",
+      "C") "kernel @dot(%%0 : bf16[A:4, K:128], %%1 : bf16[C:4, K:128]) {family = \"contract\", "
+           "codes = [0, 0, 128, 1, 0, 128]} {\n%%2 = dot[K] %%0, %%1 : f32[A:4, C:4]\n"
+           "return %%2\n}\n"
+           "kernel @sum(%%0 : f32[A:4, C:4]) {\n%%1 = sum[C] %%0 : f32[A:4]\nreturn %%1\n}\n"
+           "kernel @x(%%0 : f32[A:4]) {\n%%1 = const {value = 1.1} : f32[]\n"
+           "%%2 = mul %%0, %%1 : f32[A:4]\n%%3 = cast %%2 : bf16[A:4]\n"
+           "%%4 = expand[K] %%3 : bf16[A:4, K:128]\nreturn %%4\n}\n"
+           "entry @e {frame = 4096} {\n%%0 = load @p : f32[A:4] {0: at(global @p + 0)}\n"
+           "%%1 = kernel @x, %%0 : bf16[A:4, K:128] {0: at(frame + 2048)}\n"
+           "%%2 = kernel @a, %%1 : bf16[A:4, K:128] {0: at(frame + 0)}\n"
+           "%%3 = rename[A -> C] %%1 : bf16[C:4, K:128] {0: view(%%1 + 0) at(frame + 2048)}\n"
+           "%%4 = kernel @c, %%3 : bf16[C:4, K:128] {0: at(frame + %d)}\n"
+           "%%5 = kernel @dot, %%2, %%4 : f32[A:4, C:4] {0: at(frame + 3072)}\n"
+           "%%6 = kernel @sum, %%5 : f32[A:4] {0: at(global @y + 0)}\nstore @y, %%6\n}\n";
+  Arena *a = arena_new();
+  const double sum = 128 * (1.125 + 2.25 + 3.25), want[] = {0, 1.125 * sum, 2.25 * sum, 3.25 * sum};
+  check(arena_printf(a, lines, 528), NULL, want);
+  check(arena_printf(a, lines, 520), "reads bytes that are another value's", NULL);
+  arena_free(a);
+}
+
+/* Every code of both formats is that of its number. */
+static void codes_and_numbers(void **state) {
+  (void)state;
+  for (int i = 0; i < 256; i++) /* by hand: 0x38 and 0x3C are 1 */
+    for (int k = 0; k < 2; k++) {
+      const EightsFormat *format = eights_format(k ? "e5m2" : "e4m3");
+      double units = eights_units(format, (unsigned char)i);
+      bool number = fabs(units) <= 1.75 * ldexp(1, format->top);
+      if (number && eights_code(format, units) != i) fail_msg("code %d is %g", i, units);
+    }
+  assert_true(eights_units(eights_format("e4m3"), 0x38) == 1);
+  assert_true(eights_units(eights_format("e5m2"), 0x3C) == 1);
+  assert_true(eights_units(eights_format("e4m3"), 0xFE) == -448);
+  assert_true(eights_code(eights_format("e4m3"), NAN) == 0x7F);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(kernels_in_a_row), cmocka_unit_test(laid),
-      cmocka_unit_test(globals),          cmocka_unit_test(loops),
-      cmocka_unit_test(saved_slices),     cmocka_unit_test(updated_in_place),
-      cmocka_unit_test(one_stack),
+      cmocka_unit_test(kernels_in_a_row),  cmocka_unit_test(laid),
+      cmocka_unit_test(globals),           cmocka_unit_test(loops),
+      cmocka_unit_test(saved_slices),      cmocka_unit_test(updated_in_place),
+      cmocka_unit_test(one_stack),         cmocka_unit_test(codes),
+      cmocka_unit_test(codes_and_numbers),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

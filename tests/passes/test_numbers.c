@@ -3,6 +3,7 @@
    numbers: types of 16 bits round nothing in this test, and run.int8 covers rounding to 8 bits.
    Modules with the sizes of one rank run on all ranks of the mesh; after `memory`, in poisoned
    bytes. */
+#include "ir/codes.h"
 #include "ir/made.h"
 #include "common.h"
 #include "codegen/codegen.h"
@@ -173,6 +174,13 @@ static int compare_entry(Module *before, Module *after, const char *path, const 
   return n;
 }
 
+/* Codes of 8 bits round, in bytes. */
+static bool keeps_codes(const Module *m) {
+  for (uint32_t i = 0; i < m->fns.n; i++)
+    if (kernel_has_codes(m->fns.at[i])) return true;
+  return false;
+}
+
 static int check_command(const char *path, const char *module, const char *command) {
   Ctx *c = ctx_new();
   Module *before = module_from(c, module), *after = module_again(c, before);
@@ -180,6 +188,7 @@ static int check_command(const char *path, const char *module, const char *comma
   assert_true(target_complete(after));
   bool part = *module_class(before).name; /* its ranks alone give no numbers */
   bool rounds = plan_int8_gradients(before) || plan_int8_weights(before); /* see run.int8 */
+  rounds |= keeps_codes(before);                                          /* see ir/test_placed */
   if (!part && !rounds && run_command(after, command) && module_count(before).flop < most_flop)
     for (uint32_t i = 0; i < before->fns.n; i++)
       if (before->fns.at[i]->kind == FN_ENTRY)

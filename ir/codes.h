@@ -3,11 +3,11 @@
    kernel that makes a value and of those that read it. All others see the numbers themselves, in
    bf16.
 
-   The buffer of such a value is that of its bf16 numbers, dense, with the summed dims innermost: a
-   run of them for each row of the product. It holds a code of one byte for each number, in storage
-   order, and then in f32 the scale of each EIGHTS_BLOCK codes of a run: block by block, and in a
-   block row by row, so that scales of neighbouring rows are neighbours. A number is its code times
-   its scale. */
+   Such a value is dense, with the summed dims innermost: a run of them for each row of the product.
+   Its buffer has a code of one byte for each number, in storage order, and then in f32 the scale of
+   each EIGHTS_BLOCK codes of a run: block by block, and in a block row by row, so that scales of
+   neighbouring rows are neighbours. A number is its code times its scale. Strides and offsets count
+   numbers. */
 #ifndef SHARDC_CODES_H
 #define SHARDC_CODES_H
 #include "ir/eights.h"
@@ -26,6 +26,13 @@ void kernel_add_codes(Module *m, Fn *k, uint32_t i, const Codes *codes);
 void kernel_drop_codes(Fn *k);
 bool kernel_has_codes(const Fn *k);
 int64_t codes_bytes(const Codes *codes); /* of codes and scales */
+/* Whether value v of a function, or the value that it shows whole, is kept as codes. */
+bool value_codes(const Fn *f, ValueId v, Codes *out);
+
+/* A whole buffer from its numbers, in storage order. The scale of a block is the least that its
+   numbers need, which is at most that by which they were rounded. */
+void codes_write(const Codes *codes, unsigned char *to, const double *numbers);
+double codes_read(const Codes *codes, const unsigned char *from, int64_t at); /* number `at` */
 
 /* The op that rounds result v of a kernel function to 8 bits; NULL: it is no such result. */
 const Op *codes_quantize(const Fn *k, ValueId v);

@@ -1,6 +1,7 @@
 /* Attribute `codes` of kernel functions: see codes.h. For each buffer that holds codes its number,
    that of the format and the elements of a run. Must not: decide which do. */
 #include "codes.h"
+#include <math.h>
 
 enum { BUFFER, FORMAT, RUN, EACH };
 
@@ -36,6 +37,36 @@ bool kernel_has_codes(const Fn *k) { return attr_get(&k->attrs, ATTR_codes); }
 
 int64_t codes_bytes(const Codes *codes) {
   return codes->count + codes->count / EIGHTS_BLOCK * elem_bytes(ELEM_f32);
+}
+
+bool value_codes(const Fn *f, ValueId v, Codes *out) {
+  while (f->values.at[v].storage.view == VIEW_OF) v = f->values.at[v].storage.base;
+  const Op *made = value_def(f, v);
+  return made && made->code == OP_kernel &&
+         kernel_codes(made->callee, made->nin + (v - made->out), out);
+}
+
+/* ---- buffers ---- */
+
+static float *scale_at(const Codes *codes, const unsigned char *buffer, int64_t at) {
+  int64_t row = at / codes->run, block = at % codes->run / EIGHTS_BLOCK;
+  return (float *)(uintptr_t)(buffer + codes->count) + (block * (codes->count / codes->run) + row);
+}
+
+void codes_write(const Codes *codes, unsigned char *to, const double *numbers) {
+  for (int64_t first = 0; first < codes->count; first += EIGHTS_BLOCK) {
+    double most = 0;
+    for (int64_t i = first; i < first + EIGHTS_BLOCK; i++)
+      most = isnan(numbers[i]) ? INFINITY : fmax(most, fabs(numbers[i]));
+    int scale = eights_scale(codes->format, most);
+    *scale_at(codes, to, first) = isfinite(most) ? (float)ldexp(1, scale) : NAN;
+    for (int64_t i = first; i < first + EIGHTS_BLOCK; i++)
+      to[i] = eights_code(codes->format, ldexp(numbers[i], -scale));
+  }
+}
+
+double codes_read(const Codes *codes, const unsigned char *from, int64_t at) {
+  return eights_units(codes->format, from[at]) * *scale_at(codes, from, at);
 }
 
 const Op *codes_quantize(const Fn *k, ValueId v) {
