@@ -21,13 +21,26 @@ static const char *grouped(Ctx *c, long long n) {
   return arena_printf(c->arena, "%s,%03lld", grouped(c, n / 1000), n % 1000);
 }
 
+/* " with small", if the same name has another row. */
+static const char *with_train(const Cli *o, bool several, Str train) {
+  return several && train ? arena_printf(o->c->arena, " with %s", train) : "";
+}
+
+static bool same_model(const CheckResult *result, uint32_t i, uint32_t k) {
+  return k < result->models.n && result->models.at[i].name == result->models.at[k].name;
+}
+
 /* M: 124,439,808 parameters */
-static void say_model(const Cli *o, Sheet *sheet, const CheckResult *result,
-                      const CheckedModel *model) {
+static void say_model(const Cli *o, Sheet *sheet, const CheckResult *result, uint32_t at) {
+  const CheckedModel *model = &result->models.at[at];
+  bool later = at && same_model(result, at, at - 1);
   sheet_say(
-      sheet, "[models]{name}: {} parameters\n{!parameters}", as_text(model->name),
+      sheet, "[models]{name}{}: {} parameters\n{!parameters}{!train}", as_text(model->name),
+      as_text(with_train(o, later || same_model(result, at, at + 1), model->train)),
       as_text(model->counted ? grouped(o->c, (long long)model->parameters) : "an open number of"),
-      model->counted ? as_count((double)model->parameters) : as_json("null"));
+      model->counted ? as_count((double)model->parameters) : as_json("null"),
+      as_text(model->train));
+  if (later) return;
   for (uint32_t i = 0; i < result->layouts.n; i++) {
     const CheckedLayout *layout = &result->layouts.at[i];
     if (layout->model != model->name) continue;
@@ -41,15 +54,23 @@ static void say_model(const Cli *o, Sheet *sheet, const CheckResult *result,
 
 /* ---- plans ---- */
 
+static bool same_plan(const CheckResult *result, uint32_t i, uint32_t k) {
+  return k < result->plans.n && result->plans.at[i].name == result->plans.at[k].name;
+}
+
 /* 4 plans: cpu (fits), zero2 (fits), .. */
-static void say_plans(Sheet *sheet, const CheckResult *result, const Fits *fits) {
+static void say_plans(const Cli *o, Sheet *sheet, const CheckResult *result, const Fits *fits) {
   static const char *const json[] = {"null", "true", "false", "null"}; /* by Fits */
-  uint32_t n = result->plans.n;
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < result->plans.n; i++) n += !i || !same_plan(result, i, i - 1);
   if (n) sheet_say(sheet, "{} plan{}: ", as_count(n), as_text(n > 1 ? "s" : ""));
-  for (uint32_t i = 0; i < n; i++)
-    sheet_say(sheet, "[plans]{}{name}{}{!fits}", as_text(i ? ", " : ""),
-              as_text(result->plans.at[i].name), as_text(fits_words[fits[i]]),
-              as_json(json[fits[i]]));
+  for (uint32_t i = 0; i < result->plans.n; i++) {
+    const CheckedPlan *plan = &result->plans.at[i];
+    bool several = (i && same_plan(result, i, i - 1)) || same_plan(result, i, i + 1);
+    sheet_say(sheet, "[plans]{}{name}{}{}{!train}{!fits}", as_text(i ? ", " : ""),
+              as_text(plan->name), as_text(with_train(o, several, plan->train)),
+              as_text(fits_words[fits[i]]), as_text(plan->train), as_json(json[fits[i]]));
+  }
   if (n) sheet_say(sheet, "\n");
 }
 
@@ -111,8 +132,8 @@ static Exit check_shard(Cli *o, const char *path, Sheet *sheet) {
   if (!diag_errors(o->c->diag)) check_data_files(o, &result);
   bool said = !diag_errors(o->c->diag) && !o->value[OPT_QUIET] && !o->value[OPT_JSON];
   const Fits *fits = judge_plans(o, path, &result);
-  for (uint32_t i = 0; i < result.models.n; i++) say_model(o, sheet, &result, &result.models.at[i]);
-  say_plans(sheet, &result, fits);
+  for (uint32_t i = 0; i < result.models.n; i++) say_model(o, sheet, &result, i);
+  say_plans(o, sheet, &result, fits);
   if (said) sheet_text(stdout, sheet);
   return EXIT_FINE;
 }

@@ -35,6 +35,7 @@ Module *lower_program(Ctx *c, const LowerOptions *options);
 
 typedef struct CheckedModel {
   Str name;           /* of a model or variant of FILE */
+  Str train;          /* the block that gave its sizes; NULL: none; one row for each number */
   bool counted;       /* false: its parameters have open dims */
   int64_t parameters; /* logical, without padding */
 } CheckedModel;
@@ -46,7 +47,7 @@ typedef struct CheckedLayout {
 
 typedef struct CheckedPlan {
   Str name;  /* of a plan of FILE */
-  Str train; /* the first block with which it was checked; NULL: with none */
+  Str train; /* the block with which it was checked; NULL: with none; a plan has one row for each */
   Span span;
   bool sized;  /* its machine says how much memory there is, and what model it is for is known */
   bool judged; /* so passes judge it; or it has lines that they judge alone */

@@ -97,22 +97,33 @@ static void check_sources(Eval *e, const Choice *choice, CheckResult *out) {
   vec_push(e->ctx->arena, out->data, data);
 }
 
-static void check_model(World *w, const Decl *decl, CheckResult *out) {
-  Choice choice;
-  if (!choose_for_model(w, decl, &choice)) return;
-  Eval *e = walk(w, &choice);
-  if (!e) return;
-  if (choice.train && sound(w, choice.train->item)) check_sources(e, &choice, out);
-  CheckedModel model = {.name = decl->name};
+/* The first block of several, and those that give the model another number of parameters. */
+static void list_model(World *w, const Eval *e, const Choice *choice, CheckResult *out) {
+  CheckedModel model = {.name = choice->model->name};
+  if (choice->train) model.train = choice->train->name;
   count(e, &model);
-  LayoutList layouts = {0};
-  layouts_of(e, &layouts);
-  for (uint32_t i = 0; out && i < layouts.n; i++)
-    vec_push(w->ctx->arena, out->layouts, (CheckedLayout){decl->name, layouts.at[i]});
-  if (out) vec_push(w->ctx->arena, out->models, model);
+  uint32_t n = out->models.n;
+  const CheckedModel *last = n ? &out->models.at[n - 1] : NULL;
+  bool same = last && last->name == model.name && last->parameters == model.parameters;
+  if (!same) vec_push(w->ctx->arena, out->models, model);
 }
 
-/* The model that a block is `for`; without `for`, every model of FILE is checked with it anyway. */
+static void check_model(World *w, const Decl *decl, CheckResult *out) {
+  Choice choice;
+  bool next = choose_for_model(w, decl, &choice);
+  for (bool first = true; next; next = choose_next_train(w, &choice), first = false) {
+    Eval *e = walk(w, &choice);
+    if (!e) continue;
+    if (choice.train && sound(w, choice.train->item)) check_sources(e, &choice, out);
+    LayoutList layouts = {0};
+    if (first) layouts_of(e, &layouts);
+    for (uint32_t i = 0; out && i < layouts.n; i++)
+      vec_push(w->ctx->arena, out->layouts, (CheckedLayout){decl->name, layouts.at[i]});
+    if (out) list_model(w, e, &choice, out);
+  }
+}
+
+/* The model that a block is `for`; without `for`, models of FILE are checked with it anyway. */
 static bool choose_for_block(World *w, const Decl *block, Choice *choice) {
   if (!block->item->base.text) return false;
   const Decl *model = world_find(w, SPACE_MODEL, block->item->base.text, false);
@@ -127,11 +138,13 @@ static bool choose_for_block(World *w, const Decl *block, Choice *choice) {
   return choose_for_model(w, model, choice);
 }
 
+/* Those for models of other files. */
 static void check_trains(World *w, CheckResult *out) {
   uint32_t at = 0;
   for (const Decl *decl; (decl = world_next(w, SPACE_TRAIN, &at));) {
     Choice choice;
     if (!own(w, decl) || !sound(w, decl->item) || !choose_for_block(w, decl, &choice)) continue;
+    if (own(w, choice.model)) continue;
     choice.train = decl;
     Eval *e = walk(w, &choice);
     if (e) check_sources(e, &choice, out);
@@ -189,8 +202,11 @@ static void check_plans(World *w, CheckResult *out) {
     uint32_t before = w->errors;
     if (e) check_plan(e, &choice, decl->item);
     if (own(w, decl) && out) list_plan(w, decl, &choice, e, out);
-    while (e && w->errors == before && choose_next_train(w, &choice))
-      if ((e = walk(w, &choice))) check_plan(e, &choice, decl->item);
+    while (e && w->errors == before && choose_next_train(w, &choice)) {
+      if (!(e = walk(w, &choice))) continue;
+      check_plan(e, &choice, decl->item);
+      if (out) list_plan(w, decl, &choice, true, out);
+    }
   }
 }
 

@@ -35,8 +35,29 @@ expect 4 "E0001" fmt absent.shard
 # check
 expect 0 "^GPT2: 124,439,808 parameters" check "$examples/gpt2.shard"
 expect 0 - check -q "$examples/gpt2.shard"
-expect 0 '^{"schema":1,"models":\[{"name":"GPT2","parameters":124439808}' check --json "$examples/gpt2.shard"
+json='^{"schema":1,"models":\[{"name":"GPT2","parameters":124439808,"train":"[a-z0-9_]*"}'
+expect 0 "$json" check --json "$examples/gpt2.shard"
 expect 2 "has no option .--json" compile --json x.shard
+cat >two.shard <<'MODEL'
+use "std"
+dims { Batch; In = 8; Out = 4; Wide }
+model M {
+  input x [Batch, In] f32
+  input y [Batch] of Out
+  sub wide = Linear[In -> Wide]
+  sub head = Linear[Wide -> Out]
+  loss cross_entropy[Out](head(relu(wide(x))), y)
+}
+train small { size Wide = 4; batch 8; steps 2; data columns(x = "x.npy", y = "y.npy"); optim sgd lr = 1e-3 }
+train large { size Wide = 40000; batch 8; steps 2; data columns(x = "x.npy", y = "y.npy"); optim sgd lr = 1e-3 }
+machine box { node cpus = 1 memory = 1MiB }
+plan p for M { on box; micro 8 }
+plan q for M { micro 8 }
+MODEL
+expect 3 "^2 plans: p with small (fits), p with large (does not fit), q with small, q with large$" check two.shard
+expect 3 "^M with large: 520,004 parameters$" check two.shard
+sed '/^plan/d; s/optim sgd lr = 1e-3 }$/optim sgd }/; /large/s/Wide =/Wode =/' two.shard >three.shard
+expect 1 "three.shard:11:20" check three.shard
 
 # explain
 expect 0 "^softmax\[D\](x)" explain op:softmax
