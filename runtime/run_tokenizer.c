@@ -35,16 +35,52 @@ bool rt_run_tokenizer_open(RunTokenizer *tokenizer, const Run *r, int64_t vocab,
   return rt_tokenizer_open(path, &tokenizer->t, NULL, f) && fits(tokenizer->t, vocab, path, f);
 }
 
-bool rt_run_tokenizer_encode(RunTokenizer *tokenizer, const char *text, Ids *out, Fault *f) {
-  Bytes bytes = {(const uint8_t *)text, (int64_t)strlen(text)};
-  if (tokenizer->t) rt_encode(tokenizer->t, bytes, true, out);
-  for (int64_t i = 0; !tokenizer->t && i < bytes.n; i++) {
-    if (bytes.at[i] >= tokenizer->vocab)
-      return rt_fault(f, 204, "the prompt's byte %d is not below %lld", bytes.at[i],
-                      (long long)tokenizer->vocab);
-    rt_ids_add(out, bytes.at[i]);
+/* The token that a text begins with where nothing says how: the end of the text before it. */
+static int32_t first_token(const RunTokenizer *tokenizer) {
+  if (tokenizer->eot >= 0 && tokenizer->eot < tokenizer->vocab) return (int32_t)tokenizer->eot;
+  return !rt_run_tokenizer_numbers(tokenizer) && '\n' < tokenizer->vocab ? '\n' : 0;
+}
+
+static bool encode_bytes(RunTokenizer *tokenizer, const char *text, Ids *out, Fault *f) {
+  for (const unsigned char *at = (const unsigned char *)text; *at; at++) {
+    if (*at < tokenizer->vocab) {
+      rt_ids_add(out, *at);
+      continue;
+    }
+    rt_fault(f, 204, "the prompt's byte %d is not below %lld", *at, (long long)tokenizer->vocab);
+    return rt_help(f, "without a tokenizer each byte of a text is a token: --tokenizer FILE");
   }
   return true;
+}
+
+/* "12 7 300" */
+static bool encode_numbers(RunTokenizer *tokenizer, const char *text, Ids *out, Fault *f) {
+  static const char between[] = " \t\n";
+  for (size_t n; *(text += strspn(text, between)); text += n) {
+    char *end;
+    long long token = strtoll(text, &end, 10);
+    n = strcspn(text, between);
+    if (end == text + n && token >= 0 && token < tokenizer->vocab) {
+      rt_ids_add(out, (int32_t)token);
+      continue;
+    }
+    rt_fault(f, 103, "--prompt takes numbers of tokens, 0 to %lld, not `%.*s`",
+             (long long)tokenizer->vocab - 1, n < 40 ? (int)n : 40, text);
+    return rt_help(f, "without a tokenizer, tokens are numbers: --tokenizer FILE gives their text");
+  }
+  return true;
+}
+
+bool rt_run_tokenizer_encode(RunTokenizer *tokenizer, const char *text, Ids *out, Fault *f) {
+  bool any = text && *text, ok = true;
+  const char *words = any ? text : "\n";
+  Bytes bytes = {(const uint8_t *)words, (int64_t)strlen(words)};
+  if (tokenizer->t) rt_encode(tokenizer->t, bytes, true, out);
+  else if (!any) rt_ids_add(out, first_token(tokenizer));
+  else if (rt_run_tokenizer_numbers(tokenizer)) ok = encode_numbers(tokenizer, text, out, f);
+  else ok = encode_bytes(tokenizer, text, out, f);
+  if (ok && out->n == 0) rt_ids_add(out, 0); /* a text without tokens: something must be first */
+  return ok;
 }
 
 void rt_run_tokenizer_put(RunTokenizer *tokenizer, int32_t token, FILE *out) {

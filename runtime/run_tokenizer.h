@@ -11,8 +11,8 @@ typedef struct RunTokenizer {
 } RunTokenizer;
 
 bool rt_run_tokenizer_open(RunTokenizer *tokenizer, const Run *r, int64_t vocab, Fault *f);
-bool rt_run_tokenizer_encode(RunTokenizer *tokenizer, const char *text, Ids *out,
-                             Fault *f); /* a prompt as tokens */
+/* A prompt as tokens, at least one; NULL or "": the token that a text begins with. */
+bool rt_run_tokenizer_encode(RunTokenizer *tokenizer, const char *text, Ids *out, Fault *f);
 void rt_run_tokenizer_put(RunTokenizer *tokenizer, int32_t token, FILE *out);
 /* Is it a token that ends a text, by the data line or by its name in the tokenizer? */
 bool rt_run_tokenizer_ends(const RunTokenizer *tokenizer, int32_t token);

@@ -238,9 +238,8 @@ static bool start_window(Sampler *sampler, Fault *f) {
   const OptionValue *prompt = &sampler->r->o.at[OPT_prompt];
   Ids ids = {0};
   bool given = prompt->given && *prompt->text;
-  if (!rt_run_tokenizer_encode(&sampler->tokenizer, given ? prompt->text : "\n", &ids, f))
+  if (!rt_run_tokenizer_encode(&sampler->tokenizer, given ? prompt->text : NULL, &ids, f))
     return false;
-  if (ids.n == 0) rt_ids_add(&ids, 0); /* a text without tokens: something must be first */
   for (int64_t i = 0; i < ids.n; i++) {
     append(sampler, ids.at[i]);
     if (given) rt_run_tokenizer_put(&sampler->tokenizer, ids.at[i], stdout);

@@ -136,7 +136,28 @@ def sample():
     run('train', '--steps', '5', '--out', 'q', exe=exe, expect=4, says='R0206')
 
 
-for case in tokenize, convert, refusals, sample:
+def numbers():
+    """Without a tokenizer tokens are numbers, also of the prompt; of few words each byte is one."""
+    source = open(f'{ROOT}/examples/tiny.shard').read()
+    line = next(x for x in source.split('\n') if x.strip().startswith('data '))
+    for vocab in 704, 7:
+        text = source.replace(line, '  data "few.u16"').replace('Vocab  = 256', f'Vocab  = {vocab}')
+        open(path('few.shard'), 'w').write(text)
+        open(path('few.u16'), 'wb').write(struct.pack('<4000H', *(i * i % vocab for i in range(4000))))
+        run('compile', '--quick', 'few.shard', '-o', f'few{vocab}')
+        run('train', '--steps', '1', '--out', f'few-{vocab}', exe=path(f'few{vocab}'))
+    ask = lambda vocab, *a, **how: run('sample', '--out', f'few-{vocab}', '--tokens', '5', *a, exe=path(f'few{vocab}'),
+                                       **how)
+    out = ask(704, '--prompt', ' 12 703\n4')
+    check(out.startswith('12 703 4 ') and len(out.split()) == 8, 'numbers are tokens: ' + out)
+    check(len(ask(704).split()) == 5, 'a beginning of its own')
+    for wrong in '12 704', 'To be', '-1', '1,2', '99999999999999999999':
+        ask(704, '--prompt', wrong, expect=2, says=f'0 to 703, not `{wrong.split(" ")[0 if wrong == "To be" else -1]}`')
+    check(len(ask(7)) >= 5, 'no byte of a new line among seven words')
+    ask(7, '--prompt', '1', expect=4, says='byte 49 is not below 7')
+
+
+for case in tokenize, convert, refusals, sample, numbers:
     case()
     print(case.__name__, 'good', flush=True)
 subprocess.run(['rm', '-r', D])
