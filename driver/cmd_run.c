@@ -10,7 +10,9 @@
 #include "ir/support/refused.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <spawn.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { MOST_GPUS = 16 };
@@ -23,8 +25,39 @@ static bool is_executable(const char *path) {
   return elf;
 }
 
-static Exit count_ranks(const Cli *o, const Module *m, int *n) {
+/* The output of a file on the option --version; NULL: it cannot be started. */
+static FILE *version_of(const char *exe, pid_t *pid) {
+  char *const words[] = {(char *)exe, (char *)"--version", NULL};
+  posix_spawn_file_actions_t actions;
+  int line[2];
+  if (pipe2(line, O_CLOEXEC)) return NULL;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, line[1], STDOUT_FILENO);
+  bool started = !posix_spawn(pid, exe, &actions, NULL, words, environ);
+  posix_spawn_file_actions_destroy(&actions);
+  close(line[1]);
+  if (started) return fdopen(line[0], "r");
+  return close(line[0]), NULL;
+}
+
+/* Ranks of the first program of an executable, by a line such as "  sm_80, 8 ranks, program 1f..";
+   1 if it prints none. */
+static int64_t ranks_of(const char *exe) {
+  char text[256];
   int64_t ranks = 1;
+  long long said;
+  pid_t pid;
+  FILE *out = version_of(exe, &pid);
+  if (!out) return 1;
+  for (bool found = false; fgets(text, sizeof text, out);)
+    if (!found && (found = sscanf(text, " %*[^,], %lld rank", &said) == 1)) ranks = said;
+  fclose(out);
+  while (waitpid(pid, NULL, 0) < 0 && errno == EINTR) {}
+  return ranks > 0 && ranks <= RT_MOST_RANKS ? ranks : 1;
+}
+
+static Exit count_ranks(const Cli *o, const char *exe, const Module *m, int *n) {
+  int64_t ranks = m || o->value[OPT_RANKS] ? 1 : ranks_of(exe);
   for (uint32_t i = 0; m && i < m->mesh.n; i++) ranks *= m->mesh.at[i].size;
   Exit e = cli_whole(o, OPT_RANKS, 1, RT_MOST_RANKS, &ranks);
   *n = (int)ranks;
@@ -72,10 +105,11 @@ static void suit_standin(const Module *m, int ranks) {
 static Exit run_it(Cli *o, const char *exe, const Module *m) {
   Strings words = {0};
   int n;
-  Exit e = count_ranks(o, m, &n);
+  if (!strchr(exe, '/')) exe = arena_printf(o->c->arena, "./%s", exe);
+  Exit e = count_ranks(o, exe, m, &n);
   if (e != EXIT_FINE) return e;
   if (o->value[OPT_EMULATE]) suit_standin(m, n);
-  vec_push(o->c->arena, words, strchr(exe, '/') ? exe : arena_printf(o->c->arena, "./%s", exe));
+  vec_push(o->c->arena, words, exe);
   for (uint32_t i = 1; i < o->operands.n; i++) vec_push(o->c->arena, words, o->operands.at[i]);
   vec_push(o->c->arena, words, NULL);
   return (Exit)rt_start_ranks(&(RankStart){

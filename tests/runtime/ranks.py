@@ -331,7 +331,7 @@ def shardc(*a, expect=0, says='', **kw):
 def case_run():
     """shardc run with an executable: exit statuses, names in front, signals."""
     some = ['--', 'train', '--data', 'text.txt', '--valid', '10%', '--out']
-    out, err = shardc('run', '-n', '4', TOYS['2_2_0'], *some, 'by_run')
+    out, err = shardc('run', TOYS['2_2_0'], *some, 'by_run')                          # it tells its ranks
     check(losses('by_run') == losses('same_2_2_0') and 'done after 40 steps' in out, 'by_run')
     shardc('run', '-n', '3', TOYS['2_2_0'], *some, 'by_run3', expect=3,
            says='built for 4 ranks (data = 2, tensor = 2) but was started with 3')
