@@ -18,8 +18,20 @@ static bool surely_fits(const Module *m, int64_t capacity) {
   return 8 * moved + 4 * (double)module_budget(m).total < (double)capacity;
 }
 
-/* The largest divisor of a rank's share of the batch with which the program fits. A mesh without a
-   machine may run anywhere, so its micro-batch is not chosen. */
+/* That of all tried with the fewest bytes; NULL: none could be compiled. */
+static const Try *least_of(const ChangeSearch *search) {
+  const Try *least = NULL;
+  for (uint32_t i = 0; i < search->tried.n; i++) {
+    const Try *one = &search->tried.at[i];
+    if (one->made && (!least || budget_all(&one->cost.need) < budget_all(&least->cost.need)))
+      least = one;
+  }
+  return least;
+}
+
+/* The largest divisor of a rank's share of the batch with which the program fits, or, as none does,
+   that which needs least: its figures are those of E0801. A mesh without a machine may run
+   anywhere, so its micro-batch is not chosen. */
 static void choose_micro(Cli *o, Module *m) {
   ChangeSearch search = search_new(o, m, BY_BYTES);
   bool anywhere = m->mesh.n && machine_node_memory(m) <= 0;
@@ -28,18 +40,22 @@ static void choose_micro(Cli *o, Module *m) {
     return;
   search.host = INT64_MAX;
   Try whole = search_try(&search, search.base);
-  if (!whole.made || search_fits(&search, &whole) || !search_run(&search, 1u << TRY_MICRO)) return;
+  if (!whole.made || search_fits(&search, &whole)) return;
+  bool fits = search_run(&search, 1u << TRY_MICRO);
+  const Try *taken = fits ? &search.best : least_of(&search);
+  if (!change_value(&taken->change, "plan.micro")) return;
   Arena *arena = o->c->arena;
   int64_t reserve = fit_machine(o, m).reserve;
   Report *r = diag_at(o->c->diag, "N0601", m->written->plan_at, "micro = %s was chosen",
-                      change_value(&search.best.change, "plan.micro"));
+                      change_value(&taken->change, "plan.micro"));
   diag_fact(r, "needs %s; the whole %s of %lld would need %s; available: %s",
-            arena_amount(arena, (double)(budget_all(&search.best.cost.need) + reserve)),
+            arena_amount(arena, (double)(budget_all(&taken->cost.need) + reserve)),
             m->mesh.n ? "share" : "batch", (long long)rank_share(m),
             arena_amount(arena, (double)(budget_all(&whole.cost.need) + reserve)),
             arena_amount(arena, (double)(search.device + reserve)));
+  if (!fits) diag_fact(r, "no micro-batch fits, and this one needs least");
   diag_help(r, "to choose another: `--set plan.micro=N`, or `micro N` in a plan");
-  change_choose(o, m, &search.best.change);
+  change_choose(o, m, &taken->change);
 }
 
 /* ---- pipeline auto ---- */

@@ -252,9 +252,9 @@ static void say_all(Sheet *sheet, const Fitting *fit, const Sized *most, const S
     steps = arena_list(fit->o->c->arena, steps, "%s by %lld", fit->dim[i].name,
                        (long long)fit->dim[i].step);
   sheet_put(sheet, "{schema}", as_count(1));
-  sheet_say(sheet, "{model}, {}: {ranks} ranks, {capacity} each; {steps}\n", as_text(m->model),
-            as_text(fit_subject(m)), as_exact((double)mesh_ranks(m)), as_bytes(capacity),
-            as_text(steps));
+  sheet_say(sheet, "{model}, {}: {ranks} rank{}, {capacity} each; {steps}\n", as_text(m->model),
+            as_text(fit_subject(m)), as_exact((double)mesh_ranks(m)),
+            as_text(mesh_ranks(m) > 1 ? "s" : ""), as_bytes(capacity), as_text(steps));
   if (most->number) say_size(sheet, fit, most, "largest");
   say_size(sheet, fit, next, "next");
   say_overflow(sheet, fit, next);

@@ -102,7 +102,8 @@ check(told['next']['dims']['Layers'] == told['largest']['dims']['Layers'] + 1, t
 told = agrees('tensor', '20MiB', 'Embed=16')
 check(told['next']['dims']['Embed'] == told['largest']['dims']['Embed'] + 16, told)
 agrees('steps', '40MiB', 'Layers, Embed')
-agrees('open', '6MiB', 'Embed')
+told = agrees('open', '6MiB', 'Embed')
+check(told['next']['bytes'] < 1.2 * told['capacity'], f'the need of the smallest micro-batch, not of the whole: {told}')
 agrees('steps', '20MiB', 'Pos')                                          # fewer than the sequence has are refused
 agrees('host', '12MiB', 'Layers')
 told = agrees('pipe', '16MiB', 'Layers')
