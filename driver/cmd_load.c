@@ -4,6 +4,7 @@
 #include "codegen/codegen.h"
 #include "driver/fit/fit.h"
 #include "frontend/lower.h"
+#include "frontend/model/sema.h"
 #include "frontend/settings/settings.h"
 #include "ir/communicator.h"
 #include "ir/schedule/flight.h"
@@ -21,7 +22,7 @@
 #include <unistd.h>
 
 static Exit cannot_read(Ctx *c, const char *path) {
-  diag_refused(c->diag, "E0001", CANNOT_READ, path);
+  report_unread(c, path);
   return EXIT_ENVIRONMENT;
 }
 

@@ -95,6 +95,7 @@ typedef struct World {
 void world_add(World *w, const char *text, const char *from); /* a text as if `from` used it */
 World *world_load(Ctx *c,
                   const char *path); /* NULL: FILE cannot be read; other mistakes are in c->diag */
+void report_unread(Ctx *c, const char *path); /* E0001 by errno; names an example of that name */
 const Decl *world_find(const World *w, Space s, Str name, bool std_only);
 const Decl *world_next(const World *w, Space s, uint32_t *at); /* all of a kind, in order */
 const char *world_nearest(const World *w, Space s, const char *name);

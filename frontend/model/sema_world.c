@@ -254,9 +254,14 @@ static const char *examples_folder(Arena *arena) {
   return NULL;
 }
 
-static bool load_used(World *w, const char *from, Str name) {
+/* Without its extension. */
+static const char *name_of_file(Ctx *c, const char *name) {
   size_t n = strlen(name);
-  if (n > 6 && !strcmp(name + n - 6, ".shard")) name = arena_strndup(w->ctx->arena, name, n - 6);
+  return n > 6 && !strcmp(name + n - 6, ".shard") ? arena_strndup(c->arena, name, n - 6) : name;
+}
+
+static bool load_used(World *w, const char *from, Str name) {
+  name = name_of_file(w->ctx, name);
   if (load_path(w, beside(w, from, name))) return true;
   const char *path = getenv("SHARDC_PATH");
   while (path && *path) {
@@ -330,16 +335,24 @@ static bool load_text(World *w, const char *name, const char *text, size_t n, co
   return true;
 }
 
+void report_unread(Ctx *c, const char *path) {
+  bool absent = errno == ENOENT;
+  Report *r = diag_refused(c->diag, "E0001", CANNOT_READ, path);
+  const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+  const char *folder = absent ? examples_folder(c->arena) : NULL, *near = name_of_file(c, name);
+  char *example =
+      folder ? realpath(arena_printf(c->arena, "%s/%s.shard", folder, near), NULL) : NULL;
+  if (example) diag_help(r, "an example of shardc has this name: `%s`", example);
+  free(example);
+}
+
 World *world_load(Ctx *c, const char *path) {
   World *w = ARENA_NEW(c->arena, World);
   w->ctx = c, w->scratch = diag_new(c->arena);
   w->index = names_new(c->arena), w->warned = names_new(c->arena);
   w->walked = names_new(c->arena);
   errno = 0;
-  if (!load_path(w, path)) {
-    diag_refused(c->diag, "E0001", CANNOT_READ, path);
-    return NULL;
-  }
+  if (!load_path(w, path)) return report_unread(c, path), NULL;
   note_taken_over(w);
   return w->files.n ? w : NULL;
 }

@@ -26,11 +26,12 @@ static const struct RefusedWords {
                          [CANNOT_MAKE_TEMPORARY] = {"make a temporary folder", true},
                          [CANNOT_START] = {"start", false}};
 
-void diag_refused(Diag *diag, const char *code, RefusedUse use, const char *path) {
+Report *diag_refused(Diag *diag, const char *code, RefusedUse use, const char *path) {
   int why = errno ? errno : ENOENT;
   bool written = words[use].written;
   Report *r =
       diag_at(diag, code, (Span){0}, "cannot %s `%s`: %s", words[use].what, path, strerror(why));
   for (size_t i = 0; written && i < sizeof refusals / sizeof *refusals; i++)
     if (refusals[i].why == why) diag_help(r, "%s", refusals[i].help);
+  return r;
 }

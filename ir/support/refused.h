@@ -13,5 +13,5 @@ typedef enum RefusedUse {
 } RefusedUse;
 
 /* By errno: "cannot write `path`: ..", and what helps. */
-void diag_refused(Diag *diag, const char *code, RefusedUse use, const char *path);
+Report *diag_refused(Diag *diag, const char *code, RefusedUse use, const char *path);
 #endif

@@ -31,6 +31,9 @@ printf 'const a=1' >in; "$shardc" fmt - <in >out; check grep -qx "const a = 1" o
 expect 1 "E0101" fmt -w bad.shard
 check grep -qx "const a = (1" bad.shard
 expect 4 "E0001" fmt absent.shard
+for command in check plan compile 'fit --scale=Embed'; do
+  expect 4 "an example of shardc has this name: ./.*/gpt2.shard." $command examples/gpt2.shard
+done
 
 # check
 expect 0 "^GPT2: 124,439,808 parameters" check "$examples/gpt2.shard"
