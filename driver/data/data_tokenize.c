@@ -83,7 +83,9 @@ static bool tokenize_records(DataWork *work, Bytes bytes, Fault *f) {
 
 static bool tokenize_bytes(DataWork *work, const char *path, const char *name, Bytes bytes,
                            Fault *f) {
-  if (!work->o->value[OPT_FROM] && records_are_in(bytes)) return tokenize_records(work, bytes, f);
+  bool named = rt_text_ends(name, ".jsonl") || rt_text_ends(name, ".ndjson"); /* empty ones, say */
+  bool lines = named || records_are_in(bytes);
+  if (!work->o->value[OPT_FROM] && lines) return tokenize_records(work, bytes, f);
   if (!is_text(work, name, bytes, f)) return false;
   if (!work->rows) return tokenize_text(work, path, bytes);
   rt_fault(f, 202, "`--length` makes rows of lines of JSONL, and this is plain text");

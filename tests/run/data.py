@@ -99,6 +99,13 @@ def refusals():
         check('`--from bytes` insists' in said and not os.path.exists(path('x.bin')), said)
         data('tokenize', 'wrong', '--from', 'bytes', *words, says='x.bin: ')
         os.remove(path('x.bin'))
+    for lines, many in ('', 0), ('\n\n', 0), ('\n{"text":""}\n', 1):
+        open(path('few.jsonl'), 'w').write(lines)
+        data('tokenize', 'few.jsonl', '-o', 'x.bin', '--tokenizer', f'{TEXT}/gpt2.json', '--eot', '600',
+             says=f'x.bin: {many} token')
+        os.remove(path('x.bin'))
+    open(path('few.jsonl'), 'w').write('[1, 2]\n')
+    data('tokenize', 'few.jsonl', '-o', 'x.bin', '--tokenizer', f'{TEXT}/gpt2.json', expect=1, says='line 1')
     data('tokenize', 's.txt', '-o', 'x.bin', '--tokenizer', f'{TEXT}/gpt2.json', '--eot', 'nobody', expect=2,
          says='nobody')
     open(path('kind.json'), 'w').write('{"normalizer":{"type":"Nmt"}}')
