@@ -142,7 +142,6 @@ Forecast plan_forecast(Module *const *programs, uint32_t n, const Fn *entry) {
 
 void forecast_least(Machine *machine, Arch *whole) {
   *whole = *machine->reach;
-  whole->processors = 0, whole->ramp = 0, whole->launch = 0;
-  whole->in_turn = false; /* of a machine without tiles */
+  whole->processors = 0, whole->ramp = 0, whole->launch = 0, whole->packing = 0;
   machine->reach = whole, machine->records = NULL;
 }

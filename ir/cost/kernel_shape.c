@@ -8,6 +8,7 @@
 #include "count.h"
 #include "ir/codes.h"
 #include "ir/kernel/flash_gpu.h"
+#include "ir/kernel/product.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,6 +50,26 @@ static void sizes_of_attention(KernelShape *shape, const Fn *f, const Op *o) {
   shape->size[SHAPE_KEYS] = (double)type_size(value_type(f, o->in[1]), o->group[0].to[0]);
 }
 
+/* Small whole powers are a few products. */
+static bool takes_long(const Op *o) {
+  double power = attr_float(&o->attrs, ATTR_value, 1);
+  return op_family(o->code) == FAMILY_ELEM && op_flags(o->code) & SLOW &&
+         !(o->code == OP_pow && fabs(power) <= 64 && power == floor(power));
+}
+
+static double functions_of(const Fn *f) {
+  double numbers = 0;
+  EACH_OP (f, o)
+    if (takes_long(o)) numbers += (double)type_count(value_type(f, o->out));
+  return numbers;
+}
+
+/* On processors, once the kernel is cut. */
+static bool packs_left(const Fn *f) {
+  const Attr *tile = attr_get(&f->attrs, ATTR_tile);
+  return tile && tile->i > TILE_PACK_A && tile->list[TILE_PACK_A] > 0;
+}
+
 KernelShape kernel_shape(const Module *m, const Fn *kernel) {
   KernelShape shape = {.part = PART_MEMORY, .size = {1, 1, 1, 1}};
   const Op *anchor = anchor_of(kernel);
@@ -61,6 +82,10 @@ KernelShape kernel_shape(const Module *m, const Fn *kernel) {
   shape.flop = ir_op_flop(m, kernel, anchor);
   if (attention) sizes_of_attention(&shape, kernel, anchor);
   else sizes_of_product(&shape, kernel, anchor);
+  if (attention || module_on_gpu(m)) return shape;
+  shape.functions = functions_of(kernel);
+  if (packs_left(kernel))
+    shape.packed = shape.size[SHAPE_BATCH] * shape.size[SHAPE_ROWS] * shape.size[SHAPE_TERMS];
   return shape;
 }
 

@@ -25,6 +25,8 @@ typedef struct KernelShape {
               */
   double size[SHAPE_SIZES]; /* 1: not used */
   double flop, bytes;
+  double functions, packed; /* of a product, not in records: numbers whose function takes many
+                               instructions; numbers of the left operand, if they are packed */
 } KernelShape;
 
 KernelShape kernel_shape(const Module *m, const Fn *kernel);

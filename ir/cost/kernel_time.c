@@ -7,11 +7,11 @@
    tiles than multiprocessors, sums are cut as well, into parts of PART_TERMS terms at least. If
    tiles may be wider than `columns`, the width is the one that takes the least time; products of
    codes of 8 bits have `columns`, and CODES_RATE times the rate, which no run has checked. The
-   ends of a tile (first loads, results) take as long as `ramp` terms. Attention has one share of
-   the peak for the scores that its mask admits, and ends of its blocks of queries. Bytes move at
-   the share of hbm that kernels reach, concurrently with the arithmetic; those of a product on
-   processors do not (`in_turn`), and its ends alone are added to its terms. Attention by
-   warpgroups has a model (attention_time.h). Programs that fuse less (`apart`) move those of
+   ends of a tile (first loads, results) take as long as `ramp` terms. On processors a product also
+   takes time for the functions in its way out and for the left operand that it packs (`function`,
+   `packing`). Attention has one share of the peak for the scores that its mask admits, and ends of
+   its blocks of queries. Bytes move at the share of hbm that kernels reach, concurrently with the
+   arithmetic. Attention by warpgroups has a model (attention_time.h). Programs that fuse less (`apart`) move those of
    other kernels more often, store scores, and work on signs in passes over all numbers. Tuning
    records take precedence (kernel_record.h). */
 #include "kernel_time.h"
@@ -62,7 +62,7 @@ static double stretch(const Arch *reach, const KernelShape *shape) {
   if (shape->elem == ELEM_u8)
     return (1 + NARROW / reach->columns) / (1 + NARROW / reach->widest) / CODES_RATE *
            stretch_of(reach, size, reach->columns);
-  if (!reach->processors) return (size[SHAPE_TERMS] + reach->ramp) / size[SHAPE_TERMS];
+  if (!reach->processors) return 1;
   double least = stretch_of(reach, size, reach->widest ? reach->widest : reach->columns);
   for (int width = reach->columns; width < reach->widest && width <= WGMMA_NARROW;
        width += WGMMA_STEP) {
@@ -91,9 +91,11 @@ static double scores_time(const Machine *machine, const KernelShape *shape) {
 
 static KernelWork work_of(const Arch *reach, const KernelShape *shape) {
   if (shape->part == PART_MEMORY) return (KernelWork){.part = PART_MEMORY};
-  bool attention = shape->part == PART_ATTENTION;
-  return (KernelWork){shape->part, attention ? attention_work(reach, shape)
-                                             : shape->flop * stretch(reach, shape)};
+  if (shape->part == PART_ATTENTION)
+    return (KernelWork){PART_ATTENTION, attention_work(reach, shape)};
+  return (KernelWork){PART_PRODUCTS, shape->flop * stretch(reach, shape) +
+                                         reach->function * shape->functions +
+                                         reach->packing * shape->packed};
 }
 
 KernelWork kernel_work(const Module *m, const Arch *reach, const Fn *kernel) {
@@ -121,7 +123,6 @@ static double model_seconds(const Machine *machine, const KernelShape *shape) {
   if (attention_by_groups(machine->reach, shape))
     seconds += attention_groups_bytes(shape) / machine->hbm;
   else if (attention) seconds += scores_time(machine, shape);
-  if (machine->reach->in_turn && !attention) return seconds + bytes;
   return seconds > bytes ? seconds : bytes;
 }
 

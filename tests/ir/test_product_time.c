@@ -1,4 +1,5 @@
-/* Products in a forecast: whole waves of tiles, and sums that are cut where tiles are few. */
+/* Products in a forecast: whole waves of tiles, and sums that are cut where tiles are few; on
+   processors functions of results, and left operands that are packed. */
 #include "common.h"
 #include "ir/cost/kernel_time.h"
 #include <math.h>
@@ -40,7 +41,39 @@ static void parts(void **state) {
   near(stretch(3, 11, 1024), 132. / 66);  /* in two, of 512 terms */
 }
 
+/* Operations on a processor, besides those of the product, of a kernel of 8 x 16 results and 32
+   terms. */
+static double besides(const char *way_out, const char *attrs) {
+  Ctx *c = ctx_new();
+  char text[600];
+  snprintf(text, sizeof text,
+           "shardc-ir 1\nmodel T\n"
+           "kernel @k(%%0 : f32[M:8, K:32], %%1 : f32[K:32, N:16]) {family = \"contract\"%s} {\n"
+           "%%2 = dot[K] %%0, %%1 : f32[M:8, N:16]\n%%3 = %s : f32[M:8, N:16]\nreturn %%3\n}\n",
+           attrs, way_out);
+  const Module *m = module_of(c, text);
+  if (!m) fail_msg("%s\n%s", text, reported(c));
+  double work = kernel_work(m, arch_find("x86_64_v4"), m->fns.at[0]).flop - 2. * 8 * 16 * 32;
+  ctx_free(c);
+  return work;
+}
+
+static void on_processors(void **state) {
+  (void)state;
+  const Arch *arch = arch_find("x86_64_v4");
+  const char *packed = ", tile = [8, 3, 1, 1, 1, 1, 1, %d, 1, 1]";
+  char cut[2][60];
+  snprintf(cut[0], sizeof cut[0], packed, 0), snprintf(cut[1], sizeof cut[1], packed, 5);
+  near(1 + besides("neg %2", ""), 1);
+  near(besides("tanh %2", ""), 8 * 16 * arch->function);
+  near(1 + besides("pow %2 {value = 3}", ""), 1);
+  near(besides("pow %2 {value = 0.3}", ""), 8 * 16 * arch->function);
+  near(1 + besides("neg %2", cut[0]), 1);
+  near(besides("neg %2", cut[1]), 8 * 32 * arch->packing);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(waves), cmocka_unit_test(parts)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(waves), cmocka_unit_test(parts),
+                                     cmocka_unit_test(on_processors)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
