@@ -63,9 +63,15 @@ static void check_reached(World *w, const AstItem *item) {
         world_error(w, "E0602", rate->span, "`reached %s` is more than its peak", bounds[i].word);
     diag_also(r, peak->span, "`%s %s`", bounds[i].line, bounds[i].peak);
   }
-  const AstValue *launch = settings_value(item, "reached", "launch");
+  const AstValue *launch = settings_value(item, "reached", "launch"),
+                 *joined = settings_value(item, "reached", "joined");
   if (launch && launch->number.value <= 0)
     world_error(w, "E0602", launch->span, "`launch` is a time above 0");
+  if (joined && joined->number.value <= 0)
+    world_error(w, "E0602", joined->span, "`joined` is a share above 0");
+  const AstValue *gpus = settings_value(item, "node", "gpus");
+  if (joined && gpus)
+    world_error(w, "E0602", joined->span, "`joined` is a share of threads, and the node has GPUs");
 }
 
 /* `memory = 80` is 80 bytes: of which no plan could be made. */

@@ -87,6 +87,10 @@ static Arch *shares_of(Forecast *forecast, const Module *m) {
   own->memory =
       measured(forecast, m, "machine.reached.memory", in_rate * machine->hbm, own->memory);
   own->launch = measured(forecast, m, "machine.reached.launch", 1, own->launch);
+  if (machine->threads > 1) {
+    double joined = measured(forecast, m, "machine.reached.joined", 1, own->joined);
+    own->products *= joined, own->attention *= joined, own->memory *= joined;
+  }
   own->intra_share =
       measured(forecast, m, "machine.reached.intra", machine->intra, own->intra_share);
   double inter = measured(forecast, m, "machine.reached.inter", machine->inter, 0);
@@ -98,11 +102,19 @@ static Arch *shares_of(Forecast *forecast, const Module *m) {
   return own;
 }
 
+/* Ranks that share a core compute while others of them wait for messages, which so take the time of
+   a processor that carries them. */
+static double shared_rate(const Machine *machine, double rate) {
+  bool waits_hide = machine->on_core > 1 && machine->carries > rate;
+  return (waits_hide ? machine->carries : rate) / machine->on_core;
+}
+
 static void reach(Machine *machine, Arch *arch) {
   double out = arch->out * (double)machine->in_node;
   machine->reach = arch;
   machine->hbm *= arch->memory;
-  machine->intra *= arch->intra_share / machine->on_core, arch->hop_inside *= machine->on_core;
+  machine->intra = shared_rate(machine, arch->intra_share * machine->intra);
+  arch->hop_inside *= machine->on_core;
   machine->inter *= arch->inter_share;
   if (out > 0 && out < machine->inter) machine->inter = out;
   machine->between *= arch->intra_share;

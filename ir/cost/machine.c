@@ -33,6 +33,14 @@ static int64_t ranks_in_node(const Module *m, int64_t gpus) {
   return most < ranks ? most : ranks;
 }
 
+/* A program has at most as many threads for a rank as it was cut for. */
+static int64_t threads_of(const Module *m, const Machine *machine) {
+  int64_t cores = module_whole(m, "machine.node.cores"), most = m->target.workers;
+  int64_t share = (cores > 0 ? cores : most) / (machine->in_node > 0 ? machine->in_node : 1);
+  share = share < most ? share : most;
+  return machine->gpus || share < 1 ? 1 : share;
+}
+
 static double ranks_on_core(const Module *m, const Machine *machine) {
   int64_t cores = module_whole(m, "machine.node.cores");
   return machine->gpus || cores < 1 || cores >= machine->in_node
@@ -53,6 +61,7 @@ Machine plan_machine(const Module *m) {
   machine.hbm = module_amount(m, "machine.node.hbm") / share;
   machine.cpus = module_whole(m, "machine.node.cpus");
   machine.on_core = ranks_on_core(m, &machine);
+  machine.threads = threads_of(m, &machine);
   machine.between = module_amount(m, "machine.link.cpus");
   machine.intra = module_amount(m, "machine.link.intra");
   machine.inter = module_amount(m, "machine.link.inter");
@@ -146,9 +155,8 @@ double machine_waits(const Machine *machine, double own, double waited) {
 
 double message_load(const Module *m, const Machine *machine, int axis) {
   if (machine->carries <= 0 || (machine->gpus && !axis_crosses(m, machine, axis))) return 0;
-  double workers = m->target.workers > 1 ? (double)m->target.workers : 1;
-  double busy = axis_rate(m, machine, axis) / machine->carries;
-  return (busy < 1 ? busy : 1) / workers;
+  double busy = machine->on_core * axis_rate(m, machine, axis) / machine->carries;
+  return (busy < 1 ? busy : 1) / (double)machine->threads;
 }
 
 bool machine_is_known(const Module *m, const Machine *machine) {

@@ -10,6 +10,7 @@ typedef struct Machine {
   int64_t memory, reserve; /* bytes of a rank; 0: the machine does not say */
   int64_t in_node;         /* ranks that share a node */
   int64_t cpus;            /* processors of a node, which its ranks share in order */
+  int64_t threads;         /* of a rank of processors: its share of a node's cores */
   bool gpus;
   double on_core; /* ranks that share a core of processors; 1: none do, or it is not known */
   double flops, hbm, intra, inter; /* per rank, of the compute type; per rank; per rank; per node */

@@ -4,6 +4,8 @@
    Counted are steps after the first WARM ones. A rate is the work of all kernels of a part over
    their seconds; of messages that of LONG bytes or more, per axis, by the slowest axis inside a
    node and the slowest between nodes. A node of processors has the rates of its ranks together.
+   Rates of processors are those of threads while they compute; several threads of a rank wait for
+   the slowest one, and `joined` is the share of the time in which they do not.
    Parts without kernels and links without long messages have no rate. A rate above the block's own
    peak is written as the peak. On a GPU the time between launches is left out: a profile launches
    kernels one by one, a training by graphs. Must not: change what runs. */
@@ -20,7 +22,8 @@ static const double LONG = 1 << 16, LEAST_GAP = 1e-7;
 
 typedef struct MeasuredRates { /* per second, of this rank; 0: not known */
   double part[RT_PART_ATTENTION + 1], host;
-  double gap; /* seconds between two kernels */
+  double joined; /* share of the time of kernels in which its workers compute; 0: one worker */
+  double gap;    /* seconds between two kernels */
   double intra, inter;
 } MeasuredRates;
 
@@ -30,34 +33,26 @@ static bool on_host(const rt_program *program, const rt_kernel *k) {
   return program->sm && !k->image;
 }
 
-/* Seconds of products without those of their bytes, which processors move in turn with arithmetic
-   (ir/cost/arch.def): at least half. */
-static double arithmetic(double seconds, double of_bytes) {
-  return of_bytes < 0.5 * seconds ? seconds - of_bytes : 0.5 * seconds;
-}
-
 /* Rows of kernels since the mark. */
 static double add_kernels(const Trace *trace, MeasuredRates *rates, double *calls) {
   const rt_program *program = trace->program;
-  double all = 0, count[RT_PART_ATTENTION + 1] = {0}, seconds[RT_PART_ATTENTION + 1] = {0},
-         moved = 0, by_host = 0, of_products = 0;
+  double all = 0, busy = 0, count[RT_PART_ATTENTION + 1] = {0},
+         seconds[RT_PART_ATTENTION + 1] = {0}, moved = 0, by_host = 0;
   for (int i = 0; i < program->nkernels + 2; i++) {
     const TraceRow *row = &trace->row[i], *before = &trace->marked[i];
     const rt_kernel *k = i < program->nkernels ? program->kernels[i] : NULL;
-    double took = row->seconds - before->seconds, runs = (double)(row->calls - before->calls);
-    all += took, *calls += runs;
+    double took = row->seconds - before->seconds, worked = row->busy - before->busy,
+           runs = (double)(row->calls - before->calls);
+    all += took, busy += worked, *calls += runs;
     if (k && on_host(program, k)) moved += row->bytes - before->bytes, by_host += took;
     if (!k || on_host(program, k)) continue;
     count[k->part] += k->part == RT_PART_MEMORY ? row->bytes - before->bytes : runs * k->work;
-    seconds[k->part] += took;
-    if (k->part == RT_PART_PRODUCTS) of_products += row->bytes - before->bytes;
+    seconds[k->part] += worked;
   }
-  if (!program->sm && seconds[RT_PART_MEMORY] > 0 && count[RT_PART_MEMORY] > 0)
-    seconds[RT_PART_PRODUCTS] = arithmetic(
-        seconds[RT_PART_PRODUCTS], of_products * seconds[RT_PART_MEMORY] / count[RT_PART_MEMORY]);
   for (int i = 0; i <= RT_PART_ATTENTION; i++)
     if (seconds[i] > 0) rates->part[i] = count[i] / seconds[i];
   if (by_host > 0) rates->host = moved / by_host;
+  if (trace->workers > 1 && all > 0) rates->joined = busy < all ? busy / all : 1;
   return all;
 }
 
@@ -222,6 +217,7 @@ static void print_block(FILE *out, const Trace *trace) {
   print_rate(out, "memory",
              within(program, "machine.node.hbm", in_node * rates.part[RT_PART_MEMORY]), 1e-9,
              "GB/s");
+  print_rate(out, "joined", rates.joined, 1, "");
   print_rate(out, "launch", rates.gap, 1e6, "us");
   print_rate(out, "intra", within(program, "machine.link.intra", rates.intra), 1e-9, "GB/s");
   print_rate(out, "inter", within(program, "machine.link.inter", rates.inter), 1e-9, "GB/s");

@@ -96,17 +96,20 @@ void rt_trace_turn(Trace *trace, rt_turn_kind kind, int chunk, int64_t part) {
 }
 
 /* One phase, and what every worker did in it. */
-static double run_phase(Trace *trace, Pool *pool, int what, int phase, rt_chunk *run,
-                        void *const *buffers, int64_t chunks) {
+static void run_phase(Trace *trace, Pool *pool, int what, int phase, rt_chunk *run,
+                      void *const *buffers, int64_t chunks, TraceRow *row) {
   for (int i = 0; i < trace->workers; i++) trace->span[i].chunks = 0;
   double start = rt_now();
   rt_pool_run(pool, run, buffers, chunks);
   double end = rt_now();
-  for (int i = 0; trace->recording && i < trace->workers; i++)
-    if (trace->span[i].chunks)
-      record(trace, (TraceEvent){what, phase, i, trace->span[i].chunks, trace->span[i].start,
-                                 trace->span[i].end});
-  return end - start;
+  row->seconds += end - start;
+  for (int i = 0; i < trace->workers; i++) {
+    const JobSpan *span = &trace->span[i];
+    if (!span->chunks) continue;
+    row->busy += (span->end - span->start) / trace->workers;
+    if (trace->recording)
+      record(trace, (TraceEvent){what, phase, i, span->chunks, span->start, span->end});
+  }
 }
 
 static int number_of(const Trace *trace, const rt_kernel *k) {
@@ -119,7 +122,7 @@ void rt_trace_launch(Trace *trace, Pool *pool, const rt_kernel *k, void *const *
   int what = number_of(trace, k);
   TraceRow *r = &trace->row[what];
   for (int i = 0; i < k->phases; i++)
-    r->seconds += run_phase(trace, pool, what, i, k->phase[i].run, buffers, k->phase[i].chunks);
+    run_phase(trace, pool, what, i, k->phase[i].run, buffers, k->phase[i].chunks, r);
   r->calls++, r->flop += k->flop, r->bytes += k->bytes;
 }
 
@@ -128,7 +131,7 @@ void rt_trace_timed(Trace *trace, const rt_kernel *k, int phase, double seconds)
   double end = rt_now();
   if (trace->recording)
     record(trace, (TraceEvent){what, phase, 0, k->phase[phase].chunks, end - seconds, end});
-  trace->row[what].seconds += seconds;
+  trace->row[what].seconds += seconds, trace->row[what].busy += seconds;
   if (phase) return;
   trace->row[what].calls++, trace->row[what].flop += k->flop, trace->row[what].bytes += k->bytes;
 }
@@ -136,7 +139,7 @@ void rt_trace_timed(Trace *trace, const rt_kernel *k, int phase, double seconds)
 void rt_trace_move(Trace *trace, Pool *pool, int what, rt_chunk *run, void *const *buffers,
                    int64_t chunks, double bytes) {
   TraceRow *r = &trace->row[trace->program->nkernels - 1 - what];
-  r->seconds += run_phase(trace, pool, what, 0, run, buffers, chunks);
+  run_phase(trace, pool, what, 0, run, buffers, chunks, r);
   r->calls++, r->bytes += bytes;
 }
 

@@ -21,6 +21,7 @@ typedef struct TraceRow { /* all launches of a kernel */
   const char *name, *source;
   int64_t calls;
   double seconds, flop, bytes;
+  double busy; /* seconds of a worker in chunks, in the mean of workers */
 } TraceRow;
 
 typedef struct Trace {

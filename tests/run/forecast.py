@@ -33,11 +33,12 @@ PLANS = {'zero 2': ('data = 8', 'place Batch -> data\nzero 2 over data overlap =
 ALL, INTER = 'bf16 = 300TFLOPS hbm = 2TB/s', 'inter = 50GB/s latency = 5us'
 
 
-def plan(name, node=ALL, link=INTER, arch='sm_90', json_=True, target=None, **reached):
+def plan(name, node=ALL, link=INTER, arch='sm_90', json_=True, target=None, workers=None, **reached):
     """(figures or text, errors, status)"""
     open(f'{folder}/m.shard', 'w').write(MODEL % (arch, node, link, *PLANS[name]))
     sets = [a for k, v in reached.items() for a in ('--set', f'machine.reached.{k}={v}')]
-    line = [SHARDC, 'plan', 'm.shard', *sets, *['--json'][:json_], *(['--target', target] if target else [])]
+    line = [SHARDC, 'plan', 'm.shard', *sets, *['--json'][:json_], *(['--target', target] if target else []),
+            *(['--workers', str(workers)] if workers else [])]
     p = subprocess.run(line, cwd=folder, capture_output=True, text=True,
                        env=dict(os.environ, SHARDC_PATH=EXAMPLES, NO_COLOR='1'))
     return json.loads(p.stdout) if json_ and p.stdout else p.stdout, p.stderr, p.returncode
@@ -156,13 +157,27 @@ try:
         if name == 'four':
             check(abs(shared['seconds']['over']['data'] / own['seconds']['over']['data'] - 2) < 0.1, f'{own} {shared}')
         else: check(shared['seconds']['bubble'] < 0.5 * own['seconds']['bubble'], f'{own} {shared}')
+    # .. and messages take the time of the processor that carries them, whatever kernels wait for them on their own
+    rates = dict(products='0.5TFLOPS', intra='1GB/s')
+    waits = [plan('four', **cpus | dict(node=cpus['node'] % cores, link=f'per_core = {carried}GB/s'), **rates)[0]
+             ['forecast']['seconds']['over']['data'] for cores, carried in ((4, 4), (2, 4), (2, 0.5))]
+    check(0.45 < waits[1] / waits[0] < 0.6 and 1.9 < waits[2] / waits[0] < 2.1, f'messages on shared cores: {waits}')
+    # threads of a rank that join after each kernel; one thread waits for none
+    PLANS['single'] = ('data = 1', '')
+    rates = dict(products='0.5TFLOPS', attention='0.1TFLOPS', memory='50GB/s', launch='1us')
+    for name, cores, workers, share in ('single', 2, 2, 0.5), ('single', 1, 2, 1), ('single', 2, 1, 1), \
+            ('four', 4, 4, 1):
+        seconds = [plan(name, **cpus | dict(node=cpus['node'] % cores, workers=workers), **rates, joined=joined)[0]
+                   ['forecast']['seconds'] for joined in (1, 0.5)]
+        for part in 'products', 'attention', 'memory':
+            check(abs(seconds[0][part] / seconds[1][part] - share) < 1e-3, f'{name} on {cores}: {part} {seconds}')
     _, said, status = plan('four', json_=False, **cpus | dict(node='cores = 4 gpus = 4', arch='sm_90'))
     check(status == 1 and 'E0602' in said and '`cores` of a node with GPUs' in said, said)
     MODEL = MODEL.replace('node arch', 'node gpus = 4 arch').replace('precision f16', 'precision bf16').replace(
         'link intra', 'host memory = 100GB dram = 100GB/s\n  link intra').replace('on box', 'on box nodes = 2')
     # refused at the word
     for word, value in ('memory', '3TB/s'), ('intra', '201GB/s'), ('inter', '51GB/s'), ('dram', '101GB/s'), \
-            ('launch', '0us'), ('products', '0TFLOPS'):
+            ('launch', '0us'), ('products', '0TFLOPS'), ('joined', '0'), ('joined', '50%'):
         _, said, status = plan('zero 2', json_=False, **{word: value})
         check(status == 1 and 'E0602' in said and f'machine.reached.{word}={value}' in said, f'{word}: {said}')
     print(f'{len(PLANS)} plans')
