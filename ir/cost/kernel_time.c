@@ -55,14 +55,17 @@ static double stretch_of(const Arch *reach, const double *size, int width) {
                       waves_of(reach, tiles * fewer, terms / fewer));
 }
 
-/* .. in the tiles that take the least time. Each takes as long as NARROW columns more. Codes of 8
-   bits have narrow tiles alone. */
+/* Codes of 8 bits have narrow tiles alone. */
+static double codes_stretch(const Arch *reach) {
+  return (1 + NARROW / reach->columns) / (1 + NARROW / reach->widest) / CODES_RATE;
+}
+
+/* .. in the tiles that take the least time. Each takes as long as NARROW columns more. */
 static double stretch(const Arch *reach, const KernelShape *shape) {
   const double *size = shape->size;
-  if (shape->elem == ELEM_u8)
-    return (1 + NARROW / reach->columns) / (1 + NARROW / reach->widest) / CODES_RATE *
-           stretch_of(reach, size, reach->columns);
-  if (!reach->processors) return 1;
+  bool codes = shape->elem == ELEM_u8;
+  if (!reach->processors) return codes ? codes_stretch(reach) : 1;
+  if (codes) return codes_stretch(reach) * stretch_of(reach, size, reach->columns);
   double least = stretch_of(reach, size, reach->widest ? reach->widest : reach->columns);
   for (int width = reach->columns; width < reach->widest && width <= WGMMA_NARROW;
        width += WGMMA_STEP) {

@@ -5,15 +5,14 @@
 #include <math.h>
 
 /* How much longer than its operations a product of `rows` x `columns` tiles takes. */
-static double stretch(int rows, int columns, int terms) {
+static double stretch_on(Arch arch, const char *more, int rows, int columns, int terms) {
   Ctx *c = ctx_new();
-  Arch arch = *arch_find("sm_90");
   char text[400];
   snprintf(text, sizeof text,
            "shardc-ir 1\nmodel T\n"
-           "kernel @k(%%0 : bf16[K:%d, M:%d], %%1 : bf16[K:%d, N:%d]) {family = \"contract\"} {\n"
+           "kernel @k(%%0 : bf16[K:%d, M:%d], %%1 : bf16[K:%d, N:%d]) {family = \"contract\"%s} {\n"
            "%%2 = dot[K] %%0, %%1 : bf16[M:%d, N:%d]\nreturn %%2\n}\n",
-           terms, 128 * rows, terms, 128 * columns, 128 * rows, 128 * columns);
+           terms, 128 * rows, terms, 128 * columns, more, 128 * rows, 128 * columns);
   const Module *m = module_of(c, text);
   if (!m) fail_msg("%s\n%s", text, reported(c));
   arch.ramp = 0;
@@ -21,6 +20,10 @@ static double stretch(int rows, int columns, int terms) {
          result = kernel_work(m, &arch, m->fns.at[0]).flop / all;
   ctx_free(c);
   return result;
+}
+
+static double stretch(int rows, int columns, int terms) {
+  return stretch_on(*arch_find("sm_90"), "", rows, columns, terms);
 }
 
 static void near(double x, double y) {
@@ -72,8 +75,21 @@ static void on_processors(void **state) {
   near(besides("neg %2", cut[1]), 8 * 32 * arch->packing);
 }
 
+/* Codes of 8 bits, in tiles of 128 columns at twice the rate; whatever their number, no less than
+   on a device that is never idle. */
+static void codes(void **state) {
+  (void)state;
+  const char *of = ", codes = [0, 0, 512, 1, 0, 512]";
+  Arch arch = *arch_find("sm_90a"), never_idle = arch;
+  never_idle.processors = 0, never_idle.ramp = 0;
+  double least = stretch_on(never_idle, of, 12, 11, 512);
+  near(least, (1 + 12. / 128) / (1 + 12. / 256) / 2);
+  near(stretch_on(arch, of, 12, 11, 512), least);
+  near(stretch_on(arch, of, 12, 12, 512), least * 264 / 144);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(waves), cmocka_unit_test(parts),
-                                     cmocka_unit_test(on_processors)};
+                                     cmocka_unit_test(on_processors), cmocka_unit_test(codes)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

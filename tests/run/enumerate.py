@@ -1,9 +1,9 @@
 """The search of `plan --search` against all plans of its space: python3 enumerate.py SHARDC [all [MODEL ..]]
 
-Three models on 2 or 3 GPUs, messages that overlap alone; two models whose kernels take longer than their launches, so
-that bounds are near to the truth, on some meshes of 4 and 8 GPUs; `all`: the first three and one with experts on every
-mesh of up to 16 GPUs, the larger ones after the smaller ones (hours). For each, `--all` compiles every plan of the
-space, without the branch and bound, and
+Three models on 2 or 3 GPUs, messages that overlap alone; models whose kernels take longer than their launches, so that
+bounds are near to the truth, one of them in fp8, on some meshes of 4 and 8 GPUs; `all`: the first three and one with
+experts on every mesh of up to 16 GPUs, the larger ones after the smaller ones (hours). For each, `--all` compiles every
+plan of the space, without the branch and bound, and
 
 - with `--gap 0` the search finds the best of these plans, by time and by memory;
 - the certificate of a search that ends early, after 4 plans or by its usual gap, is true: no plan is better by more;
@@ -34,10 +34,12 @@ WIDE = {
     'uneven': ('use "llama"\nvariant V of Llama3 { Layers = 5 }\n', 8, 2048, 0),
     'routed': ('use "mixtral"\nvariant V of Mixtral { Layers = 4 }\n', 8, 2048, 0),
     'apart': ('use "llama"\nvariant V of Llama3 { Layers = 3 }\n', 8, 2048, 0),
+    'eights': ('use "llama"\nvariant V of Llama3 { Layers = 4 }\nplan p for V { precision fp8 }\n', 8, 2048, 0),
 }
 PARTS = [('wide', 4, 'tensor=2', 'pipe=2', 'micro=1'), ('uneven', 8, 'context=2', 'pipe=4', 'micro=1', 'zero=0,1'),
          ('uneven', 4, 'pipe=4', 'micro=1'), ('routed', 4, 'expert=2,4', 'zero=1,3', 'accumulate=shard', 'micro=1'),
          ('apart', 4, 'data=2', 'context=2', 'micro=2', 'accumulate=shard'),
+         ('eights', 4, 'tensor=2', 'pipe=2', 'micro=1'),
          ('experts', 2, 'context=2', 'zero=3', 'over=data+context', 'overlap=off', 'accumulate=full',
           'micro=1'),
          ('wide', 8, 'tensor=2', 'data=2', 'pipe=2', 'micro=2', 'zero=3', 'accumulate=shard', 'sequence=on',
@@ -51,9 +53,11 @@ NARROW = '--fix', 'way=gather', '--fix', 'recompute=none', '--fix', 'overlap=on'
 def search(model, ranks, *options):
     text, batch, seq, _ = (MODELS | WIDE)[model]
     machine, gpus = (PAIRS, 2) if model == 'apart' else (MACHINE, 8)
+    plan = ['--plan', 'p'] if model == 'eights' else []
+    if plan: machine = machine.replace('sm_90', 'sm_90a')
     open(f'{WORK}/m.shard', 'w').write(text + machine)
-    command = [SHARDC, 'plan', 'm.shard', '--search', '--json', '--model', 'V', '-D', f'Seq={seq}', '--set',
-               f'train.batch={batch}', '--on', f'h8 nodes = {-(-ranks // gpus)}', '--fix', f'ranks={ranks}',
+    command = [SHARDC, 'plan', 'm.shard', '--search', '--json', '--model', 'V', *plan, '-D', f'Seq={seq}',
+               '--set', f'train.batch={batch}', '--on', f'h8 nodes = {-(-ranks // gpus)}', '--fix', f'ranks={ranks}',
                *(WHOLE if model in MODELS else NARROW), *options]
     p = subprocess.run(command, cwd=WORK, capture_output=True, text=True, env=dict(os.environ, SHARDC_PATH=EXAMPLES))
     check(p.returncode == 0 or 'no plan of the space fits' in p.stderr, f'{" ".join(command)}: {p.stderr}')
