@@ -2,7 +2,7 @@
 # compiler has; directed rounding and contraction are done by hand.
 add_library(ptx STATIC ptx_async.c ptx_atomic.c ptx_body.c ptx_bulk.c ptx_call.c ptx_check.c ptx_convert.c ptx_decode.c
   ptx_device.c ptx_float.c ptx_flow.c ptx_group.c ptx_half.c ptx_int.c ptx_lex.c ptx_matrix.c ptx_memory.c ptx_move.c
-  ptx_parse.c ptx_round.c ptx_run.c ptx_signal.c ptx_slots.c ptx_sync.c ptx_wgmma.c)
+  ptx_parse.c ptx_post.c ptx_round.c ptx_run.c ptx_signal.c ptx_slots.c ptx_sync.c ptx_wgmma.c)
 target_compile_options(ptx PRIVATE -O3 -march=x86-64-v3 -ffp-contract=off -fno-math-errno -fno-trapping-math
   $<$<C_COMPILER_ID:Clang>:-Wno-pass-failed>) # some loops it leaves as they are, and says so
 set_source_files_properties(ptx_round.c ptx_convert.c PROPERTIES COMPILE_OPTIONS -frounding-math)

@@ -9,9 +9,10 @@
  * writers of different bytes.
  *
  * Must not: report what is ordered. It may miss a race between readers forgotten at partial
- * barriers, and it takes fences for nothing: data guarded by flags in memory counts as raced for.
+ * barriers, and it takes fences for nothing: of flags in memory it knows st.release and ld.acquire.
  */
 #include "ptx_memory.h"
+#include "ptx_post.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -70,7 +71,7 @@ static inline bool unordered(Me *me, uint32_t who) {
   if (stamp < me->since || who == me->who || stamp == me->before) return false;
   if (stamp == me->who >> 5) return true; /* same interval of the same warp, another lane */
   int v = owner_of(me->w->cta, stamp);
-  if (v < 0) return true;
+  if (v < 0) return !post_orders(me->w, me->who, who);
   bool before = (uint32_t)v == me->w->index || stamp < me->w->known[v];
   if (before) me->before = stamp;
   return !before;

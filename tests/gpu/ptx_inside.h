@@ -172,6 +172,8 @@ bool bits_all(const uint8_t *bits, int64_t from, int64_t n);
 typedef struct Flight Flight;   /* an asynchronous copy under way */
 typedef struct Product Product; /* a product of a warpgroup under way */
 typedef struct Copy Copy;       /* a bulk copy under way */
+typedef struct Post Post;       /* a release of a word for other CTAs */
+typedef struct Taken Taken;     /* an acquire of one */
 typedef struct Launch Launch;
 typedef struct Cta Cta;
 
@@ -193,6 +195,8 @@ struct Warp {
   uint32_t groups[LANES];        /* committed by each lane */
   Product *products;             /* oldest first */
   uint32_t product_groups;       /* committed */
+  uint64_t polled;               /* the word that it acquired last */
+  uint32_t polls;                /* .. and how often since it acquired another */
   uint32_t fenced;               /* its last fence.proxy.async began this interval */
   uint32_t known[MAX_WARPS + 1]; /* intervals of others that are over for this warp; those of bulk
                                     copies are the last, after all warps */
@@ -230,6 +234,7 @@ struct Cta {
   Signal signals[MAX_SIGNALS];
   uint32_t nsignals;
   Copy *copies; /* newest first */
+  Taken *taken;
   uint32_t first_stamp;
   uint8_t *owner; /* of stamp - first_stamp: its warp; nwarps: a bulk copy */
   uint32_t nowner, owner_room;
@@ -243,6 +248,7 @@ struct Launch {
   uint32_t first_stamp;
   int *cache; /* block that an instruction touched last */
   Cta cta;
+  Post *posts;
   uint64_t random;
   int64_t budget;
   bool failed;

@@ -6,6 +6,7 @@
  *
  * Must not: move a byte of a lane whose access was reported. */
 #include "ptx_memory.h"
+#include "ptx_post.h"
 #include "ptx_read.h"
 #include <string.h>
 
@@ -261,22 +262,43 @@ static bool move(Warp *w, const Op *op, uint32_t mask, Access *x) {
   return true;
 }
 
-enum { FLAG_WRITE = 1, FLAG_ATOMIC = 2, FLAG_CONSTANT = 4 };
+enum { FLAG_WRITE = 1, FLAG_ATOMIC = 2, FLAG_CONSTANT = 4, FLAG_POST = 8 };
+
+/* A release or an acquire of a word of global memory. */
+static bool move_flag(Warp *w, const Op *op, uint32_t mask, Access *x) {
+  uint64_t before[LANES];
+  if (x->space != SPACE_GLOBAL || op->n > 1) return move(w, op, mask, x);
+  if (!place(w, op, mask, x)) return false;
+  for (int i = 0; i < LANES; i++) before[i] = load_bytes(x->at[i], op->bytes, op->is_signed);
+  if (!x->write) {
+    for (int i = 0; i < LANES; i++) {
+      if (!(mask >> i & 1)) continue;
+      if (!post_acquire(w, op, i, x->address[i], &before[i])) return false;
+      if (op->list[0] != NO_SLOT) reg_set(w, op->list[0], op->kinds[0], i, before[i]);
+    }
+    return true;
+  }
+  store_part(w, op, mask, x, 0);
+  for (int i = 0; i < LANES; i++)
+    if (mask >> i & 1) post_release(w, i, x->address[i], before[i]);
+  return true;
+}
 
 static Went step_move(Warp *w, const Op *op, uint32_t mask) {
   Access x;
   uint64_t generic[LANES];
   x.bytes = (uint32_t)op->n * op->bytes, x.write = op->flag & FLAG_WRITE,
   x.atomic = op->flag & FLAG_ATOMIC;
+  bool post = op->flag & FLAG_POST;
   x.constant = op->flag & FLAG_CONSTANT, x.space = (Space)op->space;
   if (x.space != SPACE_GENERIC) {
     addresses(w, op, x.address);
-    return move(w, op, mask, &x) ? WENT_ON : WENT_WAITING;
+    return (post ? move_flag : move)(w, op, mask, &x) ? WENT_ON : WENT_WAITING;
   }
   addresses(w, op, generic);
   while (mask) {
     uint32_t same = one_window(mask, &x, generic);
-    if (!move(w, op, same, &x)) return WENT_WAITING;
+    if (!(post ? move_flag : move)(w, op, same, &x)) return WENT_WAITING;
     mask &= ~same;
   }
   return WENT_ON;
@@ -336,7 +358,7 @@ void decode_address(Reader *r, const Ins *ins, const Arg *a, int32_t *slot, RegK
 typedef struct Shape {
   Space space;
   int n, bytes;
-  bool is_signed, atomic, constant;
+  bool is_signed, atomic, constant, orders, wide; /* wide: for other CTAs as well */
 } Shape;
 
 static Shape read_shape(Reader *r, const Ins *ins) {
@@ -344,6 +366,8 @@ static Shape read_shape(Reader *r, const Ins *ins) {
   for (int i = 1; i < ins->nparts - 1; i++) {
     const char *p = ins->part[i];
     if (known_space(p, &s.space) || is_hint(p)) continue;
+    s.orders |= !strcmp(p, "acquire") || !strcmp(p, "release");
+    s.wide |= !strcmp(p, "gpu") || !strcmp(p, "sys");
     if (is_ordering(p)) s.atomic = true;
     else if (!strcmp(p, "nc")) s.constant = true;
     else if (!strcmp(p, "v2") || !strcmp(p, "v4") || !strcmp(p, "v8")) s.n = p[1] - '0';
@@ -392,7 +416,7 @@ static void decode_memory(Reader *r, const Ins *ins, bool write) {
   op->list = shape.list, op->kinds = shape.kinds, op->space = (uint8_t)s.space;
   op->n = (uint8_t)s.n, op->bytes = (uint8_t)s.bytes, op->is_signed = s.is_signed;
   op->flag = (uint8_t)((write ? FLAG_WRITE : 0) | (s.atomic ? FLAG_ATOMIC : 0) |
-                       (s.constant ? FLAG_CONSTANT : 0));
+                       (s.constant ? FLAG_CONSTANT : 0) | (s.orders && s.wide ? FLAG_POST : 0));
 }
 
 void decode_ld(Reader *r, const Ins *ins) { decode_memory(r, ins, false); }

@@ -9,6 +9,7 @@
  * Must not: run lanes of two CTAs concurrently: memory shared by CTAs of one launch is only right
  * when their order does not matter, which the race check watches. */
 #include "ptx_inside.h"
+#include "ptx_post.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -332,7 +333,7 @@ static bool run_cta(Cta *c, uint32_t index) {
     }
     if (!ran && c->live && !copies_bring(c)) return report_deadlock(c);
   }
-  copies_drop(c), signals_drop(c);
+  copies_drop(c), signals_drop(c), posts_forget(c);
   for (uint32_t i = 0; i < c->nwarps; i++) flights_drop(&c->warps[i]), products_drop(&c->warps[i]);
   return !l->failed;
 }
@@ -441,6 +442,7 @@ bool ptx_launch(PtxModule *m, const PtxLaunch *given, char *error, int error_byt
   if (!check_launch(&l) || !set_up(&l, &held)) return false;
   run_all(&l);
   for (uint32_t i = 0; i < l.cta.nwarps; i++) flights_drop(&l.cta.warps[i]);
+  posts_drop(&l);
   free(l.cta.owner);
   free(held);
   return !l.failed;
