@@ -31,7 +31,8 @@ static GemmMath math_of(const Fn *fn) {
 static Gemm gemm_new(Emit *emit) {
   Gemm x = {.e = emit, .k = emit->k};
   x.p = product_of(emit->k, 8);
-  x.g = gemm_plan(&x.p, math_of(emit->k), emit_tile(emit, GEMM_COUNT));
+  x.g = gemm_plan(&x.p, math_of(emit->k), emit_tile(emit, GEMM_COUNT),
+                  emit->m->target.multiprocessors);
   emit->lanes = (int)x.g.tile[GEMM_LANES];
   return x;
 }
@@ -53,7 +54,7 @@ static void place_tile(Gemm *gemm, LLVMValueRef within) {
 
 void gemm_place(Gemm *gemm, LLVMValueRef tile) {
   Warp *w = &gemm->w;
-  int64_t tiles = gemm->g.tiles_m * gemm->g.tiles_n, splits = gemm->g.tile[GEMM_SPLITS];
+  int64_t tiles = gemm->g.tiles_m * gemm->g.tiles_n, splits = gemm->g.splits;
   LLVMValueRef above = warp_div(w, tile, tiles);
   place_tile(gemm, warp_rem(w, tile, tiles));
   gemm->batch = splits > 1 ? warp_rem(w, above, gemm->g.batches) : above;

@@ -34,6 +34,8 @@ typedef struct Gemm {
   Registers columns;    /* sums of the thread's columns */
   Registers ahead;      /* words of the first step of the tile of k that follows */
   struct GemmCodes *codes;
+  LLVMValueRef share, first, end; /* i32: equal shares: the CTA's; its tiles of k, of all tiles */
+  LLVMValueRef tile_end;          /* .. where those of the tile of the result end */
 } Gemm;
 
 /* ---- the whole (gemm.c) ---- */
@@ -49,6 +51,13 @@ LLVMValueRef gemm_bulk_full(Gemm *x, LLVMValueRef stage); /* of a stage, by its 
 LLVMValueRef gemm_bulk_empty(Gemm *x, LLVMValueRef stage);
 /* By one thread: tile kt of k of both operands to the stage of that number, at that offset. */
 void gemm_bulk_bring(Gemm *x, LLVMValueRef kt, LLVMValueRef number, LLVMValueRef stage);
+
+/* ---- equal shares of it (gemm_shares.c) ---- */
+void gemm_shares_take(Gemm *x);  /* by all threads, before a barrier: the CTA takes a share; */
+void gemm_shares_begin(Gemm *x); /* after it: which one */
+Loop gemm_shares_tiles(Gemm *x); /* over the tiles of the result that it has a part of */
+void gemm_shares_leave(Gemm *x); /* sums of a tile that another CTA begins: to the workspace */
+void gemm_shares_add(Gemm *x);   /* to the sums of a tile those of CTAs that continue it */
 
 /* ---- codes of 8 bits for it (gemm_codes.c) ---- */
 void gemm_codes_start(Gemm *x, LLVMValueRef row); /* row: i32: the warp's first one in a tile */

@@ -199,8 +199,7 @@ void gemm_results(Gemm *gemm, int pass) {
 static LLVMValueRef sum_splits(Gemm *gemm, LLVMValueRef flat) {
   Emit *emit = gemm->e;
   LLVMValueRef zero = LLVMConstNull(numbers(gemm));
-  Loop loop =
-      emit_loop(emit, emit_i64(emit, 0), emit_i64(emit, gemm->g.tile[GEMM_SPLITS]), 1, 1, &zero);
+  Loop loop = emit_loop(emit, emit_i64(emit, 0), emit_i64(emit, gemm->g.splits), 1, 1, &zero);
   LLVMValueRef split = LLVMBuildTrunc(emit->builder, loop.i, gemm->w.i32, "");
   LLVMValueRef v = LLVMBuildLoad2(emit->builder, numbers(gemm), partial(gemm, split, flat), "");
   LLVMSetAlignment(v, vector_align(gemm));

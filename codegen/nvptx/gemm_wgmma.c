@@ -22,7 +22,8 @@
 
    Operands that are codes of 8 bits have sums for each block and other ones for all: gemm_codes.c.
 
-   With bulk tensor copies one thread does all that, and the barriers are others: gemm_bulk.c. */
+   With bulk tensor copies one thread does all that, and the barriers are others: gemm_bulk.c. With
+   equal shares CTAs have parts of tiles: gemm_shares.c. */
 #include "bulk.h"
 #include "gemm.h"
 #include "simt.h"
@@ -184,9 +185,10 @@ static void publish_if(Gemm *gemm, const Turn *oldest, const Registers *begun, i
 }
 
 static Loop each_tile(Gemm *gemm) {
-  int64_t all = gemm->g.batches * gemm->g.tiles_m * gemm->g.tiles_n * gemm->g.tile[GEMM_SPLITS];
-  Loop loop = emit_loop(gemm->e, warp_wide(&gemm->w, gemm->w.cta), emit_i64(gemm->e, all),
-                        simt_ctas(gemm->e, gemm->e->phase), 0, NULL);
+  if (gemm_is_shared(&gemm->g)) return gemm_shares_tiles(gemm);
+  Loop loop =
+      emit_loop(gemm->e, warp_wide(&gemm->w, gemm->w.cta), emit_i64(gemm->e, gemm_tiles(&gemm->g)),
+                simt_ctas(gemm->e, gemm->e->phase), 0, NULL);
   gemm_place(gemm, LLVMBuildTrunc(gemm->e->builder, loop.i, gemm->w.i32, ""));
   if (gemm->g.seek_ctas) /* no tiles of k */
     gemm->from = LLVMBuildSelect(gemm->e->builder, gemm_seek_found(gemm), gemm->from, gemm->to, "");
@@ -459,6 +461,19 @@ static void put_tile(Gemm *gemm, const Out *out) {
     }
 }
 
+/* .. unless another CTA begins it. */
+static void put_shared(Gemm *gemm, const Out *out) {
+  Warp *w = &gemm->w;
+  LLVMValueRef zero = warp_i32(w, 0);
+  Branch continued = emit_if(gemm->e, warp_less(w, zero, gemm->from));
+  gemm_shares_leave(gemm);
+  emit_end_if(gemm->e, continued);
+  Branch begun = emit_if(gemm->e, LLVMBuildICmp(gemm->e->builder, LLVMIntEQ, gemm->from, zero, ""));
+  gemm_shares_add(gemm);
+  put_tile(gemm, out);
+  emit_end_if(gemm->e, begun);
+}
+
 static void multiply_all(Gemm *gemm, LLVMValueRef warp) {
   Warp *w = &gemm->w;
   warpgroup_registers(w, true);
@@ -476,14 +491,19 @@ static void multiply_all(Gemm *gemm, LLVMValueRef warp) {
   Loop tile = each_tile(gemm);
   if (gemm->p.codes) multiply_codes(gemm, &newest, group);
   else multiply(gemm, &newest, &oldest, group);
-  put_tile(gemm, &out);
+  if (gemm_is_shared(&gemm->g)) put_shared(gemm, &out);
+  else put_tile(gemm, &out);
   emit_loop_end(gemm->e, &tile);
 }
 
 void gemm_wgmma(Gemm *gemm) {
   Emit *emit = gemm->e;
   LLVMSetAlignment(gemm->w.shared, 1024); /* swizzles go by the bits of addresses */
-  if (gemm_is_bulk(gemm)) gemm_bulk_begin(gemm);
+  bool shared = gemm_is_shared(&gemm->g);
+  if (shared) gemm_shares_take(gemm);
+  if (gemm_is_bulk(gemm)) gemm_bulk_begin(gemm); /* with a barrier */
+  else if (shared) warp_barrier(&gemm->w);
+  if (shared) gemm_shares_begin(gemm);
   LLVMValueRef warp = simt_warp(emit); /* the same in all lanes, and known to be so */
   Branch copies = emit_if(emit, warp_less(&gemm->w, warp, warp_i32(&gemm->w, WGMMA_THREADS / 32)));
   if (gemm_is_bulk(gemm)) copy_in_bulk(gemm);

@@ -62,20 +62,28 @@ static void plan_warpgroups(GemmPlan *plan) {
   plan->signals_at = plan->shared[0];
   if (t[GEMM_BY] == BY_BULK)
     plan->shared[0] += round_up(2 * SIGNAL_BYTES * t[GEMM_STAGES], CACHE_LINE);
+  plan->share_at = plan->shared[0];
+  if (gemm_is_shared(plan)) plan->shared[0] += CACHE_LINE;
 }
 
 static void plan_phases(GemmPlan *plan) {
   const int64_t *t = plan->tile;
   int64_t elements = plan->batches * plan->m * plan->n;
-  plan->phases = t[GEMM_SPLITS] > 1 ? 2 : 1;
-  plan->chunks[0] = plan->batches * plan->tiles_m * plan->tiles_n * t[GEMM_SPLITS];
+  plan->phases = plan->splits > 1 ? 2 : 1;
+  plan->chunks[0] = gemm_tiles(plan);
   plan->threads[0] = 32 * plan->warps_m * plan->warps_n;
   plan->shared[0] =
       max_i64(t[GEMM_STAGES] * plan->stage, plan->warps_m * plan->out_rows * plan->out_pitch);
-  plan->workspace = plan->phases > 1 ? elements * t[GEMM_SPLITS] * 4 : 0;
+  plan->workspace = plan->phases > 1 ? elements * plan->splits * 4 : 0;
   plan->chunks[1] = ceil_div(elements, REDUCE_THREADS * REDUCE_EACH * t[GEMM_LANES]);
   plan->threads[1] = REDUCE_THREADS;
   if (plan->math == GEMM_WGMMA) plan_warpgroups(plan);
+}
+
+static void plan_shares(GemmPlan *plan, int64_t ctas) {
+  plan->chunks[0] = min_i64(gemm_tiles(plan) * plan->tiles_k, ctas);
+  plan->pieces_at = round_up(plan->workspace, CACHE_LINE);
+  plan->workspace = plan->pieces_at + plan->chunks[0] * plan->tile[GEMM_M] * plan->tile[GEMM_N] * 4;
 }
 
 static void plan_lines(GemmPlan *plan) {
@@ -110,7 +118,8 @@ bool gemm_flat(const ProductDims *dims, bool side_b, int64_t unit, int64_t *stri
   return true;
 }
 
-GemmPlan gemm_plan(const Product *product, GemmMath math, const int64_t tile[GEMM_COUNT]) {
+GemmPlan gemm_plan(const Product *product, GemmMath math, const int64_t tile[GEMM_COUNT],
+                   int64_t ctas) {
   GemmPlan plan = {.math = math,
                    .m = product->m.outer * product->m.inner,
                    .n = product->n.outer * product->n.inner,
@@ -119,7 +128,8 @@ GemmPlan gemm_plan(const Product *product, GemmMath math, const int64_t tile[GEM
   memcpy(plan.tile, tile, sizeof plan.tile);
   plan.tiles_m = ceil_div(plan.m, tile[GEMM_M]), plan.tiles_n = ceil_div(plan.n, tile[GEMM_N]);
   plan.tiles_k = ceil_div(plan.k, tile[GEMM_K]);
-  plan.range = ceil_div(plan.tiles_k, tile[GEMM_SPLITS]);
+  plan.splits = gemm_is_shared(&plan) ? 1 : tile[GEMM_SPLITS];
+  plan.range = ceil_div(plan.tiles_k, plan.splits);
   plan.a = side_of(&plan, tile[GEMM_M], tile[GEMM_COPY_A], product->codes);
   plan.b = side_of(&plan, tile[GEMM_N], tile[GEMM_COPY_B], product->codes);
   plan.stage = plan.a.bytes + plan.b.bytes;
@@ -132,6 +142,8 @@ GemmPlan gemm_plan(const Product *product, GemmMath math, const int64_t tile[GEM
     plan.workspace += plan.seek_ctas * 4;
   }
   if (product->columns != NO_VALUE) plan_lines(&plan);
+  if (math == GEMM_WGMMA) plan.chunks[0] = min_i64(plan.chunks[0], ctas);
+  if (gemm_is_shared(&plan)) plan_shares(&plan, ctas);
   return plan;
 }
 

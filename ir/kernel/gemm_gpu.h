@@ -9,7 +9,9 @@
 
    With wgmma two warpgroups multiply one tile and a third one copies: a CTA stays on its
    multiprocessor and takes tile after tile, so that operands of the next one arrive while sums of
-   this one leave, through memory of their own. */
+   this one leave, through memory of their own. With equal shares (GEMM_SHARES) each CTA has as
+   many tiles of k as any other, or one more, wherever tiles of the result end: the CTA that begins
+   a tile of the result adds the sums of those that continue it. */
 #ifndef SHARDC_GEMM_GPU_H
 #define SHARDC_GEMM_GPU_H
 #include "gpu_lines.h"
@@ -23,13 +25,16 @@ enum GemmTile {              /* entries of attribute tile */
                 GEMM_WARP_M, /* rows of a warp's tile; with wgmma, of a warpgroup's */
                 GEMM_WARP_N, /* columns of it */
                 GEMM_STAGES, /* of the ring */
-                GEMM_SPLITS, /* ranges of k */
+                GEMM_SPLITS, /* ranges of k, or GEMM_SHARES */
                 GEMM_BY,     /* GemmBy: who brings operands to shared memory */
                 GEMM_COPY_A, /* GemmCopy of both operands */
                 GEMM_COPY_B,
                 GEMM_LANES, /* neighbouring columns that a thread takes on the way out */
                 GEMM_COUNT
 };
+
+/* In place of a number of splits. */
+enum { GEMM_SHARES = 1 << 16 };
 
 /* How an operand is copied to shared memory. Along k: rows are m or n and k is contiguous; along
    mn: the other way round. Single: element by element, for any layout; async: 16 bytes at once;
@@ -93,7 +98,8 @@ typedef struct GemmPlan {
   GemmMath math;
   int64_t m, n, k, batches; /* of the whole product */
   int64_t tiles_m, tiles_n, tiles_k;
-  int64_t range; /* tiles of k in one split; the last may have fewer */
+  int64_t splits; /* ranges of k */
+  int64_t range;  /* tiles of k in one split; the last may have fewer */
   GemmSide a, b;
   int64_t stage;     /* bytes of one stage */
   int64_t out_pitch; /* bytes between rows of the sums on their way out */
@@ -107,18 +113,28 @@ typedef struct GemmPlan {
   int64_t seek_at, workspace;
   SumLines lines;     /* sums of columns: of the rows of a tile, with wgmma of a warpgroup */
   int64_t signals_at; /* bulk copies: offset of the ring's mbarriers in shared memory */
+  int64_t share_at;   /* equal shares: offset of the CTA's number in shared memory; */
+  int64_t pieces_at;  /* of sums that other CTAs add, one tile for each, in the workspace */
 } GemmPlan;
 
 /* Elements of k in a stage of wgmma. */
 static inline int64_t gemm_depth(const Product *product) {
   return product->codes ? WGMMA_PANEL : WGMMA_K;
 }
-GemmPlan gemm_plan(const Product *product, GemmMath math, const int64_t tile[GEMM_COUNT]);
+/* ctas: that warpgroups have at most (multiprocessors of the target). */
+GemmPlan gemm_plan(const Product *product, GemmMath math, const int64_t tile[GEMM_COUNT],
+                   int64_t ctas);
 /* Panels of an operand of wgmma, and bytes of each. Rows are copied WGMMA_COPY_ROWS at a time, so
    a panel has room for whole groups of them. */
 int64_t gemm_panels(const GemmSide *side);
 int64_t gemm_panel_bytes(const GemmSide *side);
-static inline bool gemm_is_split(const GemmPlan *plan) { return plan->tile[GEMM_SPLITS] > 1; }
+static inline bool gemm_is_shared(const GemmPlan *plan) {
+  return plan->tile[GEMM_SPLITS] == GEMM_SHARES;
+}
+static inline bool gemm_is_split(const GemmPlan *plan) { return plan->splits > 1; }
+static inline int64_t gemm_tiles(const GemmPlan *plan) { /* of the result, of one range of k */
+  return plan->batches * plan->tiles_m * plan->tiles_n * plan->splits;
+}
 /* How bulk copies see an operand. Coordinate i is a range of k, of rows or columns, or of batches:
    number / below, modulo its size unless it is the outermost of its kind. */
 enum { OF_K, OF_MN, OF_BATCH };

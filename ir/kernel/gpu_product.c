@@ -8,7 +8,7 @@
 #include "ir/codes.h"
 #include "ir/support/num.h"
 
-enum { PIECE = 16, MOST_WARPS = 16, MOST_STAGES = 8, MOST_SPLITS = 1024 };
+enum { PIECE = 16, MOST_WARPS = 16, MOST_STAGES = 8, MOST_SPLITS = 1024, MOST_SHARED = 1 << 30 };
 enum { REGISTER_FILE = 65536, MOST_REGISTERS = 255 };
 
 /* that a thread of a CTA of that many threads may have */
@@ -64,9 +64,8 @@ GemmPlan gpu_product_plan(const GpuProduct *product, const int64_t *cut) {
   memcpy(tile, product->fixed, sizeof tile);
   memcpy(tile, cut, sizeof *tile * (GEMM_BY + 1));
   bool groups = product->math == GEMM_MMA && gemm_of_warpgroups(cut);
-  GemmPlan plan = gemm_plan(&product->p, groups ? GEMM_WGMMA : product->math, tile);
-  if (groups) plan.chunks[0] = min_i64(plan.chunks[0], product->m->target.multiprocessors);
-  return plan;
+  return gemm_plan(&product->p, groups ? GEMM_WGMMA : product->math, tile,
+                   product->m->target.multiprocessors);
 }
 
 /* ---- what can be ---- */
@@ -106,8 +105,14 @@ static bool side_fits(const GemmSide *s, int64_t threads) {
 }
 
 static bool split_fits(const GemmPlan *plan) { /* none has no work */
-  int64_t splits = plan->tile[GEMM_SPLITS];
-  return splits == 1 || plan->range * (splits - 1) < plan->tiles_k;
+  return plan->splits == 1 || plan->range * (plan->splits - 1) < plan->tiles_k;
+}
+
+/* Tiles of k are numbered through all tiles of the result. Where tiles have no filled place, shares
+   would not be equal. Codes of 8 bits have whole tiles. */
+static bool shares_fit(const GpuProduct *product, const GemmPlan *plan) {
+  if (plan->seek_ctas || product->p.codes) return false;
+  return gemm_tiles(plan) * plan->tiles_k < MOST_SHARED;
 }
 
 /* Sums of blocks of codes are added to others in registers, which leaves no room for wider tiles. A
@@ -134,7 +139,8 @@ static bool warpgroups_fit(const GpuProduct *product, const int64_t *cut) {
   if (cut[GEMM_N] < WGMMA_LEAST || cut[GEMM_N] % WGMMA_STEP) return false;
   if (cut[GEMM_N] > WGMMA_NARROW && cut[GEMM_N] != WGMMA_MOST) return false;
   if (cut[GEMM_STAGES] < 3 || cut[GEMM_STAGES] > WGMMA_STAGES) return false;
-  if (cut[GEMM_SPLITS] < 1 || cut[GEMM_SPLITS] > MOST_SPLITS) return false;
+  bool shared = cut[GEMM_SPLITS] == GEMM_SHARES;
+  if (!shared && (cut[GEMM_SPLITS] < 1 || cut[GEMM_SPLITS] > MOST_SPLITS)) return false;
   if (cut[GEMM_BY] != BY_THREADS && cut[GEMM_BY] != BY_BULK) return false;
   for (int side = 0; side < 2; side++) {
     int64_t copy = product->fixed[side ? GEMM_COPY_B : GEMM_COPY_A];
@@ -148,11 +154,13 @@ static bool warpgroups_fit(const GpuProduct *product, const int64_t *cut) {
   GemmMap map;
   for (int side = 0; cut[GEMM_BY] == BY_BULK && side < 2; side++)
     if (!gemm_map(&product->p, &plan, side, &map)) return false;
-  return plan.shared[0] <= product->limit && split_fits(&plan);
+  return plan.shared[0] <= product->limit &&
+         (shared ? shares_fit(product, &plan) : split_fits(&plan));
 }
 
 bool gpu_product_fits(const GpuProduct *product, const int64_t *cut) {
-  if (product->p.columns != NO_VALUE && cut[GEMM_SPLITS] > 1) return false; /* rows leave once */
+  bool split = cut[GEMM_SPLITS] > 1 && cut[GEMM_SPLITS] != GEMM_SHARES;
+  if (product->p.columns != NO_VALUE && split) return false; /* rows leave once */
   if (gemm_of_warpgroups(cut)) return warpgroups_fit(product, cut);
   if (product->p.codes) return false; /* no other instructions multiply them */
   if (!tile_fits(product, cut)) return false;

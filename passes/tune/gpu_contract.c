@@ -18,9 +18,11 @@
 #include "ir/plan/module_settings.h"
 
 enum { ENOUGH_WARPS = 8 };
+enum { LOADED = 40 };                     /* bytes of a multiprocessor and cycle */
+enum { TAKE_SHARE = 1200 };               /* cycles: an atomic addition, which the CTA waits for */
 enum { LINE = 128, FAR_ROWS = 32 << 10 }; /* bytes: of a cache line; of a row of k, for loaded */
 static const double FEW_WARPS = 0.8;      /* of the rate, with half of them */
-static const double GROUP_CYCLES = 60, GROUP_COLUMN = 4.88, WORTH_NARROWER = 0.98;
+static const double GROUP_CYCLES = 60, GROUP_COLUMN = 4.88, WORTH_OTHERS = 0.98;
 
 typedef struct ProductShape { /* a row of a table: of equal times the first wins */
   int64_t m, n, k, warp_m, warp_n, stages;
@@ -67,7 +69,7 @@ static GpuProduct product_on(const Module *m, const Fn *k) {
 static double loaded(const GemmPlan *plan) {
   bool apart = (plan->a.along_k && plan->a.elem * plan->k > FAR_ROWS) ||
                (plan->b.along_k && plan->b.elem * plan->k > FAR_ROWS);
-  return apart && plan->tile[GEMM_K] * plan->a.elem < LINE ? 20 : 40;
+  return apart && plan->tile[GEMM_K] * plan->a.elem < LINE ? LOADED / 2 : LOADED;
 }
 
 /* CTAs that share a multiprocessor, of `each` that it has in all. */
@@ -80,6 +82,14 @@ static int64_t sharing(const GpuProduct *product, const GemmPlan *plan, int64_t 
 /* The part of a shape's rate that is left where few warps work on a multiprocessor. */
 static double filled(int64_t warps) {
   return warps >= ENOUGH_WARPS ? 1 : 2 * warps >= ENOUGH_WARPS ? FEW_WARPS : FEW_WARPS * FEW_WARPS;
+}
+
+/* The number of a CTA; sums that it leaves in the second-level cache, and those that it adds. */
+static double share_cycles(const GemmPlan *plan) {
+  if (!gemm_is_shared(plan)) return 0;
+  int64_t each = ceil_div(gemm_tiles(plan) * plan->tiles_k, plan->chunks[0]),
+          pieces = 1 + ceil_div(plan->tiles_k, each);
+  return TAKE_SHARE + (double)(pieces * plan->tile[GEMM_M] * plan->tile[GEMM_N] * 4) / LOADED;
 }
 
 static double reduce_cycles(const GemmPlan *plan) {
@@ -97,11 +107,12 @@ static double branches(const GpuProduct *product, const GemmPlan *plan) {
    hidden. */
 static double cycles_of_groups(const GpuProduct *product, const GemmPlan *plan,
                                const ProductShape *shape) {
-  int64_t tiles = plan->batches * plan->tiles_m * plan->tiles_n * plan->tile[GEMM_SPLITS],
-          each = ceil_div(tiles, product->m->target.multiprocessors);
-  double steps = (double)(plan->range * plan->tile[GEMM_K]), area = (double)(shape->m * shape->n);
-  double out = 500 + area * (0.12 + branches(product, plan));
-  return (double)each * (area * steps / shape->rate + out) + reduce_cycles(plan);
+  int64_t each = ceil_div(gemm_tiles(plan), product->m->target.multiprocessors),
+          steps = each * plan->range;
+  if (gemm_is_shared(plan)) steps = ceil_div(gemm_tiles(plan) * plan->tiles_k, plan->chunks[0]);
+  double area = (double)(shape->m * shape->n), out = 500 + area * (0.12 + branches(product, plan));
+  return (double)(steps * plan->tile[GEMM_K]) * area / shape->rate + (double)each * out +
+         reduce_cycles(plan) + share_cycles(plan);
 }
 
 /* Cycles of the whole product on all multiprocessors. */
@@ -126,7 +137,7 @@ static void fill(int64_t *tile, const ProductShape *shape) {
 
 /* None gets less than some elements of k. */
 static bool worth_it(const GemmPlan *plan) {
-  return plan->tile[GEMM_SPLITS] == 1 || plan->range * plan->tile[GEMM_K] >= 256;
+  return plan->splits == 1 || plan->range * plan->tile[GEMM_K] >= 256;
 }
 
 /* One more each, so that they fill whole waves; twice as many from 16 on. */
@@ -167,19 +178,38 @@ static ProductShape group_shape(const GpuProduct *product, int64_t n) {
   return shape;
 }
 
-/* Cycles and the cut of the best width. The widest is known from measurements, so others must save
-   something by the model. */
+/* One width, in equal shares. */
+static double search_shares(const GpuProduct *product, const ProductShape *shape, double least,
+                            Cut *best) {
+  Cut cut = {.at = {[GEMM_SPLITS] = GEMM_SHARES}};
+  fill(cut.at, shape);
+  while (cut.at[GEMM_STAGES] > 3 && !gpu_product_fits(product, cut.at)) cut.at[GEMM_STAGES]--;
+  if (!gpu_product_fits(product, cut.at)) return least;
+  GemmPlan plan = gpu_product_plan(product, cut.at);
+  double t = cycles_of_groups(product, &plan, shape);
+  if (least && t >= least) return least;
+  *best = cut;
+  return t;
+}
+
+static bool worth_other(double other, double known) {
+  return other && (!known || other <= WORTH_OTHERS * known);
+}
+
+/* Cycles and the cut of the best width. The widest is known from measurements, so others, and equal
+   shares, must save something by the model. */
 static double search_groups(const GpuProduct *product, Cut *best) {
-  double widest = 0, least = 0;
-  Cut cut;
+  double least = 0, narrower = 0, shared = 0;
+  Cut cut, in_shares;
   for (int64_t n = WGMMA_MOST; n >= WGMMA_LEAST; n -= WGMMA_STEP) {
     ProductShape shape = group_shape(product, n);
     Shapes one = {&shape, 1};
-    if (n == WGMMA_MOST) widest = search_list(product, one, 0, best);
-    else least = search_list(product, one, least, &cut);
+    if (n == WGMMA_MOST) least = search_list(product, one, 0, best);
+    else narrower = search_list(product, one, narrower, &cut);
+    if (product->m->target.shares) shared = search_shares(product, &shape, shared, &in_shares);
   }
-  if (!least || (widest && least > WORTH_NARROWER * widest)) return widest;
-  *best = cut;
+  if (worth_other(narrower, least)) least = narrower, *best = cut;
+  if (worth_other(shared, least)) least = shared, *best = in_shares;
   return least;
 }
 

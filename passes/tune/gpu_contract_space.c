@@ -51,12 +51,15 @@ static void vary_ring(Module *m, const Cut *from, bool wide, CutList *out) {
 }
 
 static void vary_splits(Module *m, const Cut *from, bool wide, CutList *out) {
-  int64_t now = from->at[GEMM_SPLITS];
+  int64_t now = from->at[GEMM_SPLITS] == GEMM_SHARES ? 1 : from->at[GEMM_SPLITS];
   for (int64_t i = 1; i <= (wide ? 64 : 2 * now + 1); i += wide && i > 4 ? i / 4 : 1) {
     Cut cut = *from;
     cut.at[GEMM_SPLITS] = i;
     if (wide || 2 * i >= now) add(m, out, cut);
   }
+  Cut shared = *from;
+  shared.at[GEMM_SPLITS] = GEMM_SHARES;
+  if (gemm_of_warpgroups(from->at)) add(m, out, shared);
 }
 
 /* The other way of bringing operands to wgmma. */

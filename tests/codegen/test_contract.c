@@ -466,6 +466,30 @@ static void warpgroups(void **state) {
   }
 }
 
+/* wgmma in equal shares: CTAs that have parts of several tiles and of one, sums that two and more
+   of them make, shares of whole tiles; a sum of columns; the places of experts summed. */
+static void equal_shares(void **state) {
+  static const Routed routed = {2, 2, 256, 72, 136};
+  static const struct {
+    CutCase c;
+    int64_t width, ctas;
+  } of[] = {{{"bf16", "128 256 64 64 256 3 65536 1", 1e-3, false}, 256, 5},
+            {{"f16", "128 128 64 64 128 6 65536 2", 1e-3, false}, 128, 7},
+            {{"bf16", "128 200 64 64 200 4 65536 1", 1e-3, false}, 200, 4},
+            {{"bf16", "128 136 64 64 136 3 65536 2", 1e-3, false}, 136, 3}};
+  (void)state;
+  if (strcmp(machine, "sm_90a")) skip();
+  for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+    Harness *h = harness_new(machine);
+    h->low = -1, h->high = 1, h->cut = of[i].c.cut, h->multiprocessors = (int)of[i].ctas;
+    for (int k = 0; k < 8; k++) add_turned(h, k, of[i].c.elem, of[i].width);
+    for (int k = 8; k < 12; k++) add_columns(h, k, of[i].c.elem);
+    add_summed_places(h, 12, of[i].c.elem, &routed);
+    assert_int_equal(harness_run(h, 2e-3), 0);
+    harness_free(h);
+  }
+}
+
 static void large_variants(void **state) {
   (void)state;
   large_with(true, "f32", 1e-4);
@@ -558,6 +582,6 @@ int main(int argc, char **argv) {
       cmocka_unit_test(streamed),       cmocka_unit_test(passes_out),
       cmocka_unit_test(warpgroups),     cmocka_unit_test(read_ahead),
       cmocka_unit_test(places),         cmocka_unit_test(empty_places),
-      cmocka_unit_test(with_columns)};
+      cmocka_unit_test(with_columns),   cmocka_unit_test(equal_shares)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

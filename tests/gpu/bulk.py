@@ -3,7 +3,8 @@
 The products of bulk.shard are cut for wgmma in the dump after pass `select`, once with operands that threads copy and
 once with bulk copies (`tile`, GEMM_BY), on one multiprocessor, so that a CTA takes several tiles. The generated C has
 the tensor maps, the PTX has no cp.async. On the stand-in both programs give the same losses and the same weights, bit
-for bit: by graphs, launched one by one, late and in random order, with all checks.
+X
+shares of three CTAs, has bits of its own in all of these.
 """
 import os, re, shutil, struct, subprocess, sys, tempfile, random
 
@@ -23,16 +24,17 @@ def run(*command, fails=None, **env):
     return p.stdout
 
 
-def recut(text, by):
-    """The dump with all products of layers cut for wgmma."""
+def recut(text, by, ctas=1):
+    """The dump with all products of layers cut for wgmma; several CTAs have equal shares."""
     def cut(m):
         a, b, lanes = m[2].split(', ')[-3:]
         stage = 128 * (128 + (-(-WIDTH // 16) * 16 if b == '3' else -(-WIDTH // 64) * 64))
-        shared = STAGES * stage + OUT + 64 * (by == 2)
-        tile = f'128, {WIDTH}, 64, 64, {WIDTH}, {STAGES}, 1, {by}, {a}, {b}, {lanes}'
-        words = f'variant = "wgmma", tile = [{tile}], chunks = [1], threads = [384], shared = [{shared}]'
+        shared = STAGES * stage + OUT + 64 * (by == 2) + 64 * (ctas > 1)
+        tile = f'128, {WIDTH}, 64, 64, {WIDTH}, {STAGES}, {65536 if ctas > 1 else 1}, {by}, {a}, {b}, {lanes}'
+        words = f'variant = "wgmma", tile = [{tile}], chunks = [{ctas}], threads = [384], shared = [{shared}]'
+        if ctas > 1: words += f', workspace = {ctas * 128 * WIDTH * 4}'
         return m[1] + words + m[3] + m[4]
-    text = re.sub(r'multiprocessors = \d+', 'multiprocessors = 1', text)
+    text = re.sub(r'multiprocessors = \d+', f'multiprocessors = {ctas}', text)
     text, n = re.subn(r'(kernel @h\.[^\n]*family = "contract", )variant = "mma", tile = \[([^]]*)\], chunks = \[\d+\], '
                       r'threads = \[\d+\], shared = \[\d+\]([^\n]*\n(?:(?!\}\n)[^\n]*\n)*?)([^\n]*= dot\[[^\n]*)',
                       cut, text)
@@ -61,8 +63,8 @@ try:
     npy('x.npy'), npy('y.npy')
     text = run(shardc, 'dump', f'{here}/bulk.shard', '--target', 'sm_90a', '--plan', 'half', '--after', 'select')
     if 'bulk' in text.replace('bulk.shard', ''): sys.exit('bulk copies by default')
-    for by, name in (1, 'threads'), (2, 'bulk'):
-        open(f'{folder}/{name}.ir', 'w').write(recut(text, by))
+    for by, ctas, name in (1, 1, 'threads'), (2, 1, 'bulk'), (1, 3, 'shares'):
+        open(f'{folder}/{name}.ir', 'w').write(recut(text, by, ctas))
         run(shardc, 'compile', f'{name}.ir', '--equal', 'off', '--keep', f'kept_{name}', '-o', name, '-q')
         run(f'./{name}', 'train', '--out', f'{name}_out')
     for file in os.listdir(f'{folder}/kept_bulk'):
@@ -75,6 +77,14 @@ try:
         shutil.rmtree(f'{folder}/bulk_out'), run('./bulk', 'train', '--out', 'bulk_out', *words, **env)
         if losses('bulk_out') != losses('threads_out') or weights('bulk_out') != weights('threads_out'):
             sys.exit(f'{name}: {losses("bulk_out")} by bulk copies, {losses("threads_out")} by threads')
+    # shares add in another order than one CTA does, and in the same order however CTAs run
+    first = losses('shares_out'), weights('shares_out')
+    if first[1] == weights('threads_out') or any(abs(float(a) / float(b) - 1) > 1e-3 for a, b in
+                                                 zip(first[0], losses('threads_out'), strict=True)):
+        sys.exit(f'{first[0]} by shares, {losses("threads_out")} by threads')
+    for name, (words, env) in modes.items():
+        shutil.rmtree(f'{folder}/shares_out'), run('./shares', 'train', '--out', 'shares_out', *words, **env)
+        if first != (losses('shares_out'), weights('shares_out')): sys.exit(f'{name}: other bits by shares')
     # a driver before CUDA 12 has no tensor maps: said at the start, not as a mistake of shardc
     old = open(f'{emulate}/libcuda.so.1', 'rb').read()
     open(f'{folder}/old.so', 'wb').write(old.replace(b'\0cuTensorMapEncodeTiled\0', b'\0cuTensorMapEncodeNever\0'))

@@ -20,6 +20,9 @@ typedef enum MutantKind {
   DROP_TEST,      /* mbarrier.try_wait says yes without a look */
   OTHER_PHASE,    /* it waits for parity 0, or for 1 */
   DROP_COPY,      /* cp.async.bulk.tensor goes away */
+  KEEP_FLAG,      /* st.release and st.relaxed of a word for other CTAs go away */
+  RELAX_FLAG,     /* st.release and ld.acquire become relaxed */
+  OTHER_COUNT,    /* atom wraps one later, or one earlier */
   NEGATE_GUARD,   /* @p becomes @!p */
   DROP_GUARD,     /* @p goes away: always; for a branch: always taken */
   NEVER_GUARD,    /* the guarded instruction goes away: never */

@@ -14,12 +14,12 @@
 #include <string.h>
 
 const char *const mutant_names[MUTANT_KINDS] = {
-    "barrier dropped", "wait dropped",         "wait eased",       "commit dropped",
-    "fence dropped",   "arrival dropped",      "arrivals altered", "bytes altered",
-    "test dropped",    "phase altered",        "copy dropped",     "guard negated",
-    "guard dropped",   "never executed",       "compare shifted",  "compare negated",
-    "select swapped",  "address term dropped", "offset altered",   "next stage",
-    "stage before"};
+    "barrier dropped",      "wait dropped",    "wait eased",       "commit dropped",
+    "fence dropped",        "arrival dropped", "arrivals altered", "bytes altered",
+    "test dropped",         "phase altered",   "copy dropped",     "flag kept",
+    "flag relaxed",         "count altered",   "guard negated",    "guard dropped",
+    "never executed",       "compare shifted", "compare negated",  "select swapped",
+    "address term dropped", "offset altered",  "next stage",       "stage before"};
 
 enum { LINES = 100000, NAME = 24, REGS = 12 };
 
@@ -178,6 +178,17 @@ static void find_signal(Scan *c, const Line *l) {
   put(c, DROP_TEST, l, l->opcode, l->end, with);
 }
 
+/* Words that CTAs set and wait for, and the number of those that have begun. */
+static void find_flag(Scan *c, const Line *l) {
+  bool sets = starts(l->opcode, "st.release.gpu") || starts(l->opcode, "st.relaxed.gpu"),
+       waits = starts(l->opcode, "ld.acquire.gpu");
+  if (sets) put(c, KEEP_FLAG, l, l->at, l->end, ";");
+  if (waits || starts(l->opcode, "st.release.gpu"))
+    put(c, RELAX_FLAG, l, l->opcode + 3, l->opcode + 10, "relaxed");
+  for (int more = -1; more <= 1 && starts(l->opcode, "atom."); more += 2)
+    put_number(c, OTHER_COUNT, l, 2, number_of(l, 2) + more);
+}
+
 static void find_guard(Scan *c, const Line *l) {
   if (!l->guard) return;
   const char *p = l->guard + 1;
@@ -290,8 +301,9 @@ static bool walk(Scan *c, bool find) {
     if (split(s, number, &l)) {
       if (!find) more |= note_line(c, &l);
       else
-        find_sync(c, &l), find_signal(c, &l), find_guard(c, &l), find_compare(c, &l),
-            find_select(c, &l), find_term(c, &l), find_offset(c, &l), find_stage(c, &l);
+        find_sync(c, &l), find_signal(c, &l), find_flag(c, &l), find_guard(c, &l),
+            find_compare(c, &l), find_select(c, &l), find_term(c, &l), find_offset(c, &l),
+            find_stage(c, &l);
     }
     s = strchr(s, '\n');
     if (s) s++;
