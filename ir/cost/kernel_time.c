@@ -7,11 +7,15 @@
    tiles than multiprocessors, sums are cut as well, into parts of PART_TERMS terms at least. If
    tiles may be wider than `columns`, the width is the one that takes the least time; products of
    codes of 8 bits have `columns`, and CODES_RATE times the rate, which no run has checked. The
-   ends of a tile (first loads, results) take as long as `ramp` terms. On processors a product also
-   takes time for the functions in its way out and for the left operand that it packs (`function`,
-   `packing`). Attention has one share of the peak for the scores that its mask admits, and ends of
-   its blocks of queries. Bytes move at the share of hbm that kernels reach, concurrently with the
-   arithmetic. Attention by warpgroups has a model (attention_time.h). Programs that fuse less
+   ends of a tile (first loads, results) take as long as `ramp` terms. Where it saves time, products
+   by warpgroups give each multiprocessor an equal share of all terms instead (gemm_shares.c): sums
+   that it leaves for others, and those that it adds, pass through the second-level cache. On
+   processors a product also takes time for the functions in its way out and for the left operand
+   that it packs (`function`, `packing`).
+
+   Attention has one share of the peak for the scores that its mask admits, and ends of its blocks
+   of queries. Bytes move at the share of hbm that kernels reach, concurrently with the arithmetic.
+   Attention by warpgroups has a model (attention_time.h). Programs that fuse less
    (`apart`) move those of other kernels more often, store scores, and work on signs in passes over
    all numbers. Tuning records take precedence (kernel_record.h). */
 #include "kernel_time.h"
@@ -32,7 +36,7 @@ double kernel_sum(const KernelTime *time) {
 /* ---- products ---- */
 
 enum { PART_TERMS = 512 };
-static const double NARROW = 12;
+static const double NARROW = 12, WORTH_SHARES = 0.98;
 
 /* The time of `tiles` tiles, in that of their operations on a device that is never idle. */
 static double waves_of(const Arch *reach, double tiles, double terms) {
@@ -55,6 +59,18 @@ static double stretch_of(const Arch *reach, const double *size, int width) {
                       waves_of(reach, tiles * fewer, terms / fewer));
 }
 
+/* The same in equal shares. To take a share, and sums of a tile of any width that leave or come,
+   take as long as these terms: cycles of passes/tune/gpu_contract.c. */
+static double shares_of(const Arch *reach, const double *size, int width) {
+  enum { TAKE = 60, PIECE = 160 };
+  double rows = ceil(size[SHAPE_ROWS] / reach->rows), columns = ceil(size[SHAPE_COLUMNS] / width);
+  double tiles = rows * columns * size[SHAPE_BATCH], terms = size[SHAPE_TERMS];
+  double edges = rows * reach->rows * columns * width / (size[SHAPE_ROWS] * size[SHAPE_COLUMNS]);
+  double share = tiles * terms / reach->processors, pieces = 1 + ceil(terms / share);
+  double ends = ceil(tiles / reach->processors) * reach->ramp + TAKE + pieces * PIECE;
+  return edges * (share + ends) / share;
+}
+
 /* Codes of 8 bits have narrow tiles alone. */
 static double codes_stretch(const Arch *reach) {
   return (1 + NARROW / reach->columns) / (1 + NARROW / reach->widest) / CODES_RATE;
@@ -66,13 +82,15 @@ static double stretch(const Arch *reach, const KernelShape *shape) {
   bool codes = shape->elem == ELEM_u8;
   if (!reach->processors) return codes ? codes_stretch(reach) : 1;
   if (codes) return codes_stretch(reach) * stretch_of(reach, size, reach->columns);
-  double least = stretch_of(reach, size, reach->widest ? reach->widest : reach->columns);
+  int widest = reach->widest ? reach->widest : reach->columns;
+  double least = stretch_of(reach, size, widest), shared = shares_of(reach, size, widest);
   for (int width = reach->columns; width < reach->widest && width <= WGMMA_NARROW;
        width += WGMMA_STEP) {
     double slower = (1 + NARROW / width) / (1 + NARROW / reach->widest);
     least = fmin(least, slower * stretch_of(reach, size, width));
+    shared = fmin(shared, slower * shares_of(reach, size, width));
   }
-  return least;
+  return reach->widest && shared < WORTH_SHARES * least ? shared : least;
 }
 
 /* ---- a kernel ---- */

@@ -1,5 +1,5 @@
-/* Products in a forecast: whole waves of tiles, and sums that are cut where tiles are few; on
-   processors functions of results, and left operands that are packed. */
+/* Products in a forecast: whole waves of tiles, and sums that are cut where tiles are few; equal
+   shares; on processors functions of results, and left operands that are packed. */
 #include "common.h"
 #include "ir/cost/kernel_time.h"
 #include <math.h>
@@ -88,8 +88,19 @@ static void codes(void **state) {
   near(stretch_on(arch, of, 12, 12, 512), least * 264 / 144);
 }
 
+/* 24 x 6 tiles of 128, or 24 x 3 of 256: 72 x 16384 terms on 132 multiprocessors, and 60 to take a
+   share, 160 each for sums that leave and for those of up to two other shares. */
+static void shares(void **state) {
+  (void)state;
+  double share = 72 * 16384 / 132.;
+  Arch arch = *arch_find("sm_90a");
+  near(stretch_on(arch, "", 24, 6, 16384), (share + 60 + 3 * 160) / share);
+  near(stretch_on(arch, "", 12, 22, 16384), 1); /* tiles of 256 come out even */
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(waves), cmocka_unit_test(parts),
-                                     cmocka_unit_test(on_processors), cmocka_unit_test(codes)};
+                                     cmocka_unit_test(shares), cmocka_unit_test(on_processors),
+                                     cmocka_unit_test(codes)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
