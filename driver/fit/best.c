@@ -76,11 +76,15 @@ static void keep_first(FirstPlans *first, const Node *node) {
   first->at[at] = *node;
 }
 
+/* No guess is below the bound that plans like it share. */
 static void visit_first(void *visitor, const SpacePlan *plan) {
   FirstPlans *first = visitor;
-  Bound bound = bound_of_alike(&first->best->bounds, plan);
+  const BestPlans *best = first->best;
+  Bound bound = bound_of_alike(&best->bounds, plan);
   uint32_t number = first->seen++;
-  if (!fits_surely(first->best, bound.bytes)) return;
+  bool full = first->n == MOST_FIRST && !best->wanted.memory;
+  if (!fits_surely(best, bound.bytes)) return;
+  if (full && bound.seconds >= first->at[MOST_FIRST - 1].guess) return;
   Node node = node_of(first->best, plan, number, &bound);
   if (fits_surely(first->best, bound.bytes)) keep_first(first, &node);
 }
