@@ -85,7 +85,7 @@ static void find_machine(PlanBounds *bounds, const Programs *programs) {
   if (!forecast.known) return;
   *reach = *forecast.machine.reach;
   bounds->machine = forecast.machine, bounds->machine.reach = reach;
-  bounds->machine.records = NULL;
+  bounds->machine.records = NULL, bounds->machine.shapes = NULL;
   bounds->machine.in_node = bounds->space->machine.in_node;
   if (bounds->machine.intra <= 0) /* published; one rank does not ask for it */
     bounds->machine.intra = reach->intra * reach->intra_share;

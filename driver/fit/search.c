@@ -86,21 +86,35 @@ static void copy_sent(const TrafficList *list, SentList *out) {
         (SentKind){list->at[i].axis, list->at[i].kind, list->at[i].calls, list->at[i].bytes};
 }
 
+typedef struct Clock { /* by which steps of programs are timed */
+  bool asked, foreseen;
+  Machine machine;
+} Clock;
+
 /* By the forecast; where there is none, the bound. */
-static CostTime time_of(const ChangeSearch *search, const Programs *programs, Cost *cost) {
+static PlanStep step_by(Clock *clock, const Programs *programs, const Fn *entry) {
+  const Module *m = programs->at[0];
+  if (!clock->asked) {
+    Forecast forecast = plan_forecast(programs->at, programs->n, entry);
+    *clock = (Clock){true, forecast.known, forecast.known ? forecast.machine : plan_machine(m)};
+    if (forecast.known) return forecast.step;
+  }
+  return plan_step_on(&clock->machine, programs->at, programs->n, entry);
+}
+
+static CostTime time_of(const ChangeSearch *search, const Programs *programs, Clock *clock,
+                        Cost *cost) {
   const Module *m = programs->at[0];
   const Fn *entry = ir_main_entry(m);
-  Forecast forecast = plan_forecast(programs->at, programs->n, entry);
-  cost->foreseen = forecast.known;
-  PlanStep step = forecast.known ? forecast.step : plan_step(programs->at, programs->n, entry);
+  PlanStep step = step_by(clock, programs, entry);
+  cost->foreseen = clock->foreseen;
   CostTime time = {
       .seconds = step.time.total, .computes = step.time.compute, .least = step.time.compute};
   for (uint32_t i = 0; i < m->mesh.n; i++) time.waits += step.time.exposed[i];
   if (!search->micros) return time;
-  Machine machine = forecast.known ? forecast.machine : plan_machine(m);
-  judge_alone(search, programs, machine, &time);
+  judge_alone(search, programs, clock->machine, &time);
   const Fn *body = programs->n == 1 ? micro_body(entry) : NULL;
-  if (body) cost->layer = cost_of_layer(m, &machine, body);
+  if (body) cost->layer = cost_of_layer(m, &clock->machine, body);
   copy_sent(&step.traffic, &cost->sent);
   return time;
 }
@@ -118,10 +132,11 @@ static void add_rounds(Module *m, bool (*is)(const Op *o), int64_t rounds) {
 }
 
 /* The loop over micro-batches runs once more. */
-static void judge_micro(const ChangeSearch *search, const Programs *programs, Cost *cost) {
+static void judge_micro(const ChangeSearch *search, const Programs *programs, Clock *clock,
+                        Cost *cost) {
   add_rounds(programs->at[0], loop_is_micro, 1);
   Cost more = {0};
-  const CostTime *before = &cost->forecast, time = time_of(search, programs, &more);
+  const CostTime *before = &cost->forecast, time = time_of(search, programs, clock, &more);
   cost->micro = (CostTime){time.seconds - before->seconds,
                            time.computes - before->computes,
                            time.waits - before->waits,
@@ -157,12 +172,17 @@ static void judge_classes(const ChangeSearch *search, const Programs *programs, 
   if (search->by == BY_NODES) judge_nodes(search, programs, cost);
 }
 
-Cost search_cost(const ChangeSearch *search, const Programs *programs) {
+static Cost cost_by(const ChangeSearch *search, const Programs *programs, Clock *clock) {
   Cost cost = cost_of(fit_largest(programs));
   if (!search->micros) judge_classes(search, programs, &cost);
-  if (search->forecasts) cost.forecast = time_of(search, programs, &cost);
-  if (search->micros) judge_micro(search, programs, &cost);
+  if (search->forecasts) cost.forecast = time_of(search, programs, clock, &cost);
+  if (search->micros) judge_micro(search, programs, clock, &cost);
   return cost;
+}
+
+Cost search_cost(const ChangeSearch *search, const Programs *programs) {
+  Clock clock = {0};
+  return cost_by(search, programs, &clock);
 }
 
 Try search_try(const ChangeSearch *search, Change change) {
@@ -178,13 +198,14 @@ Try search_try(const ChangeSearch *search, Change change) {
 
 static void try_deeper(const ChangeSearch *search, Change change, Try out[2]) {
   Programs programs;
+  Clock clock = {0};
   Ctx *c;
   out[0] = out[1] = (Try){.change = change};
   out[0].made = out[1].made = change_programs(search->o, &change, &c, &programs);
   if (!out[0].made) return;
-  out[0].cost = search_cost(search, &programs);
+  out[0].cost = cost_by(search, &programs, &clock);
   add_rounds(programs.at[0], loop_is_layers, 1);
-  out[1].cost = search_cost(search, &programs);
+  out[1].cost = cost_by(search, &programs, &clock);
   out[1].cost.need.saved += (int64_t)out[0].cost.layer.saved;
   ctx_free(c);
 }

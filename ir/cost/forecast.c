@@ -145,6 +145,7 @@ Forecast plan_forecast(Module *const *programs, uint32_t n, const Fn *entry) {
   reach(&forecast.machine, shares_of(&forecast, m));
   double sharing = forecast.machine.gpus ? 1 : (double)forecast.machine.in_node;
   forecast.machine.records = kernel_records(m, sharing);
+  forecast.machine.shapes = ARENA_NEW(m->arena, KernelShapes);
   forecast.step = plan_step_on(&forecast.machine, programs, n, entry);
   forecast.known = forecast.step.time.total > 0;
   if (!forecast.known) forecast.lacks = "host dram"; /* the only rate that nothing else gives */

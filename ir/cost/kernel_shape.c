@@ -89,6 +89,14 @@ KernelShape kernel_shape(const Module *m, const Fn *kernel) {
   return shape;
 }
 
+KernelShape kernel_shape_once(const Module *m, KernelShapes *known, const Fn *kernel) {
+  for (uint32_t i = 0; i < known->at.n; i++)
+    if (known->at.at[i].kernel == kernel) return known->at.at[i].shape;
+  KnownShape one = {kernel, kernel_shape(m, kernel)};
+  vec_push(m->arena, known->at, one);
+  return one.shape;
+}
+
 /* ---- as text ---- */
 
 const char *kernel_shape_text(Arena *arena, const KernelShape *shape) {

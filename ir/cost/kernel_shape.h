@@ -29,7 +29,17 @@ typedef struct KernelShape {
                                instructions; numbers of the left operand, if they are packed */
 } KernelShape;
 
+typedef struct KnownShape {
+  const Fn *kernel;
+  KernelShape shape;
+} KnownShape;
+typedef struct KernelShapes { /* of programs that do not change meanwhile */
+  VEC(KnownShape) at;
+} KernelShapes;
+
 KernelShape kernel_shape(const Module *m, const Fn *kernel);
+/* The same, found once for each kernel. */
+KernelShape kernel_shape_once(const Module *m, KernelShapes *known, const Fn *kernel);
 /* f32 1024 2304 ..: all but the family, in m's arena. */
 const char *kernel_shape_text(Arena *arena, const KernelShape *shape);
 /* family: contract, attention, attention_grad. False: it is no such text. */

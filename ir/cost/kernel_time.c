@@ -156,7 +156,8 @@ static double recorded_seconds(const Machine *machine, const KernelRecord *recor
 
 static KernelTime reached(const Module *m, const Machine *machine, const Fn *f) {
   const Arch *reach = machine->reach;
-  KernelShape shape = kernel_shape(m, f);
+  KernelShape shape =
+      machine->shapes ? kernel_shape_once(m, machine->shapes, f) : kernel_shape(m, f);
   KernelTime time = {.part = {[PART_LAUNCH] = reach->launch}};
   KernelRecord record;
   bool same;
