@@ -252,6 +252,14 @@ static void add_numbers(Key *key, const RankNumbers *numbers, int n) {
     add(key, numbers->value[i]);
 }
 
+uint32_t mask_words(Arena *arena, const Fn *f, ValueId mask, Axis query, Axis key,
+                    const int64_t **words) {
+  Key own = {.arena = arena, .f = f, .number = ARENA_ARRAY(arena, uint32_t, f->values.n + 1)};
+  add_axis(&own, query), add_axis(&own, key), add_value(&own, mask);
+  *words = own.words.at;
+  return own.words.n;
+}
+
 ScoreShares mask_shares(const Module *m, const Fn *f, ValueId mask, Axis query, Axis key,
                         const BlockLists *lists) {
   Arena *arena = arena_new();

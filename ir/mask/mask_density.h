@@ -9,6 +9,10 @@ typedef struct ScoreShares {
   int64_t ranks; /* that were asked, where they differ; else 1 */
   double least, mean, most;
 } ScoreShares;
+/* All that its value follows from, besides numbers of ranks: masks of a module with the same words
+   are the same. Returns how many. */
+uint32_t mask_words(Arena *arena, const Fn *f, ValueId mask, Axis query, Axis key,
+                    const int64_t **words);
 ScoreShares mask_shares(const Module *m, const Fn *f, ValueId mask, Axis query, Axis key,
                         const BlockLists *lists);
 #endif

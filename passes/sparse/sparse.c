@@ -18,6 +18,7 @@
 #include "sparse.h"
 #include "ir/attention_operands.h"
 #include "ir/mask/lists.h"
+#include "ir/mask/mask_density.h"
 #include "ir/mask/mask_range.h"
 #include "ir/support/num.h"
 #include "passes/tune/tune.h"
@@ -145,33 +146,68 @@ static bool is_dealt(const Fn *f, ValueId v, bool *seen) {
   return found;
 }
 
-static bool list(Module *m, const Fn *f, Op *o, Arena *work, SparseWarned *warned) {
-  if (op_family(o->code) != FAMILY_ATTENTION || attention_mask(f, o) == NO_VALUE) return false;
+typedef struct MaskListed { /* a mask whose blocks were found */
+  ListsShape shape;
+  bool counts, dealt;
+  const int64_t *words;
+  uint32_t n;
+  Str lists; /* NULL: it is worth none */
+} MaskListed;
+
+typedef struct Sparse { /* of the pass */
+  SparseWarned warned;
+  VEC(MaskListed) listed;
+} Sparse;
+
+/* Attention forward, forward again and backward has one mask. */
+static const MaskListed *find_listed(const Sparse *sparse, const MaskListed *like) {
+  for (uint32_t i = 0; i < sparse->listed.n; i++) {
+    const MaskListed *one = &sparse->listed.at[i];
+    bool same = one->n == like->n && one->counts == like->counts && one->dealt == like->dealt;
+    if (same && !memcmp(&one->shape, &like->shape, sizeof like->shape) &&
+        !memcmp(one->words, like->words, sizeof *like->words * like->n))
+      return one;
+  }
+  return NULL;
+}
+
+/* The lists of its mask, NULL: it is worth none; false: they are refused. */
+static bool lists_name(Listing *listing, Str *name) {
+  bool worth = false;
+  listing->maps = ARENA_ARRAY(listing->work, BlockMap, listing->s.count),
+  listing->class = ARENA_ARRAY(listing->work, int64_t, listing->s.count);
+  *name = NULL;
+  if (!find_classes(listing)) return false;
+  for (int64_t c = 0; c < listing->s.classes; c++) worth |= is_worth(listing, &listing->maps[c]);
+  if (worth) *name = lists_add(listing->m, &listing->s, listing->maps, listing->class)->name;
+  return true;
+}
+
+static void list(Module *m, const Fn *f, Op *o, Arena *work, Sparse *sparse) {
+  if (op_family(o->code) != FAMILY_ATTENTION || attention_mask(f, o) == NO_VALUE) return;
   Str q = o->group[0].from[0], k = o->group[0].to[0];
   Listing listing = {.m = m, .work = work, .f = f, .o = o, .mask = attention_mask(f, o)};
   listing.query = (Axis){q, type_size(value_type(f, o->in[0]), q)};
   listing.key = (Axis){k, type_size(value_type(f, o->in[1]), k)};
   listing.dealt =
       !module_on_gpu(m) && is_dealt(f, listing.mask, ARENA_ARRAY(work, bool, f->values.n + 1));
-  sparse_warn(m, f, listing.mask, q, warned);
-  if (!shape_of(&listing)) return refuse(&listing), false;
-  listing.maps = ARENA_ARRAY(work, BlockMap, listing.s.count),
-  listing.class = ARENA_ARRAY(work, int64_t, listing.s.count);
-  bool worth = false;
-  if (!find_classes(&listing)) return refuse(&listing), false;
-  for (int64_t c = 0; c < listing.s.classes; c++) worth |= is_worth(&listing, &listing.maps[c]);
-  if (!worth) return false;
-  attr_set_str(m, &o->attrs, ATTR_lists,
-               lists_add(m, &listing.s, listing.maps, listing.class)->name);
-  return true;
+  sparse_warn(m, f, listing.mask, q, &sparse->warned);
+  if (!shape_of(&listing)) return refuse(&listing);
+  MaskListed own = {.shape = listing.s, .counts = listing.counts, .dealt = listing.dealt};
+  own.n = mask_words(m->arena, f, listing.mask, listing.query, listing.key, &own.words);
+  const MaskListed *known = find_listed(sparse, &own);
+  if (!known && !lists_name(&listing, &own.lists)) return refuse(&listing);
+  if (known) own.lists = known->lists;
+  else vec_push(m->arena, sparse->listed, own);
+  if (own.lists) attr_set_str(m, &o->attrs, ATTR_lists, own.lists);
 }
 
 void pass_sparse(Module *m) {
-  SparseWarned warned = {0};
+  Sparse sparse = {0};
   for (uint32_t i = 0; i < m->fns.n; i++)
     for (OpId o = 0; o < m->fns.at[i]->ops.n; o++) {
       Arena *work = arena_new();
-      list(m, m->fns.at[i], &m->fns.at[i]->ops.at[o], work, &warned);
+      list(m, m->fns.at[i], &m->fns.at[i]->ops.at[o], work, &sparse);
       arena_free(work);
     }
 }
