@@ -143,17 +143,30 @@ static bool worth_it(const GemmPlan *plan) {
 /* One more each, so that they fill whole waves; twice as many from 16 on. */
 static int64_t more_splits(int64_t n) { return n < 16 ? n + 1 : 2 * n; }
 
+/* Cycles of the multiply-adds alone on all multiprocessors: no cut of the shape takes fewer. */
+static double least_cycles(const GpuProduct *product, const ProductShape *shape) {
+  static const double ROUNDING = 0.999;
+  int64_t tile[GEMM_COUNT] = {[GEMM_SPLITS] = 1};
+  fill(tile, shape);
+  GemmPlan plan = gpu_product_plan(product, tile);
+  double sums = (double)plan.batches * (double)plan.m * (double)plan.n;
+  return ROUNDING * sums * (double)plan.k / shape->rate /
+         (double)product->m->target.multiprocessors;
+}
+
 /* A cut with fewer than `least` cycles (0: none yet), and its cycles. */
 static double search_list(const GpuProduct *product, Shapes list, double least, Cut *best) {
   Cut cut = {{0}};
   for (int i = 0; i < list.n; i++) {
     const ProductShape *shape = &list.at[i];
     fill(cut.at, shape);
+    double multiply = least_cycles(product, shape);
     for (cut.at[GEMM_SPLITS] = 1; cut.at[GEMM_SPLITS] <= 64;
          cut.at[GEMM_SPLITS] = more_splits(cut.at[GEMM_SPLITS])) {
       if (!gpu_product_fits(product, cut.at)) continue;
       GemmPlan plan = gpu_product_plan(product, cut.at);
       if (!worth_it(&plan)) break;
+      if (least && multiply + reduce_cycles(&plan) >= least) break; /* more splits reduce more */
       double t = cycles_of(product, &plan, shape);
       if (least && t >= least) continue;
       least = t, *best = cut;
