@@ -45,8 +45,10 @@ static uint32_t family_of(BestPlans *best, const SpacePlan *plan) {
   return n;
 }
 
-static Node node_of(BestPlans *best, const SpacePlan *plan, uint32_t number, Bound *bound) {
-  *bound = bound_of(&best->bounds, plan);
+/* enough: seconds of a bound above which no more need to be known. */
+static Node node_of(BestPlans *best, const SpacePlan *plan, uint32_t number, double enough,
+                    Bound *bound) {
+  *bound = bound_below(&best->bounds, plan, best->wanted.memory ? INFINITY : enough);
   double value = best->wanted.memory ? bound->bytes : bound->seconds;
   return (Node){value, best->wanted.memory ? bound->seconds : bound->guess, number,
                 family_of(best, plan), *plan};
@@ -76,16 +78,15 @@ static void keep_first(FirstPlans *first, const Node *node) {
   first->at[at] = *node;
 }
 
-/* No guess is below the bound that plans like it share. */
 static void visit_first(void *visitor, const SpacePlan *plan) {
   FirstPlans *first = visitor;
   const BestPlans *best = first->best;
   Bound bound = bound_of_alike(&best->bounds, plan);
   uint32_t number = first->seen++;
-  bool full = first->n == MOST_FIRST && !best->wanted.memory;
+  double most = first->n == MOST_FIRST ? first->at[MOST_FIRST - 1].guess : INFINITY;
   if (!fits_surely(best, bound.bytes)) return;
-  if (full && bound.seconds >= first->at[MOST_FIRST - 1].guess) return;
-  Node node = node_of(first->best, plan, number, &bound);
+  if (!best->wanted.memory && bound.guess >= most) return;
+  Node node = node_of(first->best, plan, number, most, &bound);
   if (fits_surely(first->best, bound.bytes)) keep_first(first, &node);
 }
 
@@ -157,8 +158,8 @@ static void compile_first(BestPlans *best) {
     Node node = first->at[0];
     Bound bound;
     memmove(first->at, first->at + 1, --first->n * sizeof *first->at);
-    if (bounds_refine(&best->bounds, &node.plan)) {
-      node = node_of(best, &node.plan, node.number, &bound);
+    if (bounds_refine(&best->bounds, &node.plan, first->n ? &first->at[0].plan : NULL)) {
+      node = node_of(best, &node.plan, node.number, INFINITY, &bound);
       if (fits_surely(best, bound.bytes)) keep_first(first, &node);
     } else {
       compile(best, &node.plan, false), tried++;
@@ -216,6 +217,7 @@ static void compile_near(BestPlans *best) {
 typedef struct Remaining { /* plans that may be better than those that are known */
   BestPlans *best;
   double limit; /* no plan whose bound is not below it */
+  double value; /* the best one's */
   Heap heap;
 } Remaining;
 
@@ -240,7 +242,7 @@ static void visit(void *visitor, const SpacePlan *plan) {
   uint32_t number = best->plans++;
   Bound bound;
   if (is_ruled_out(left, plan)) return;
-  Node node = node_of(best, plan, number, &bound);
+  Node node = node_of(best, plan, number, left->value, &bound);
   best->least = fmin(best->least, bound.bytes);
   if (is_large(best, bound.bytes)) {
     best->large++;
@@ -258,22 +260,49 @@ static bool may_sharpen(const BestPlans *best) {
   return best->bounds.compiled < (uint64_t)best->wanted.most * SMALL_FOR_ONE;
 }
 
+/* The plan with the least bound of those that want other small programs than the first one, among
+   those that are near to it in the heap; NULL: there is none. */
+static const SpacePlan *second_of(BestPlans *best, Heap *heap, double limit) {
+  enum { NEAR = 256 };
+  SpacePlan first, own;
+  Bound bound;
+  if (!bounds_wants(&best->bounds, &heap->at[0].plan, &first)) return NULL;
+  for (int tried = 0; tried < NEAR; tried++) {
+    uint32_t at = 0;
+    for (uint32_t i = 1; i < heap->n && i < NEAR; i++) {
+      const Node *node = &heap->at[i];
+      if (node->bound >= limit || (at && !before(node, &heap->at[at]))) continue;
+      if (!bounds_wants(&best->bounds, &node->plan, &own)) continue;
+      if (memcmp(&own, &first, sizeof own) != 0) at = i;
+    }
+    if (!at) return NULL;
+    Node *node = &heap->at[at],
+         now = node_of(best, &node->plan, node->number, found_value(best), &bound);
+    if (!before(node, &now)) return &node->plan;
+    *node = now, sink(heap, at);
+  }
+  return NULL;
+}
+
 /* Compiles the plan with the least bound, unless that is no bound any more by what is known now, or
    can be made sharper. */
-static bool judge_next(BestPlans *best, Heap *heap) {
+static bool judge_next(BestPlans *best, Heap *heap, double limit) {
   Bound bound;
-  Node first = heap->at[0], now = node_of(best, &first.plan, first.number, &bound);
+  Node first = heap->at[0],
+       now = node_of(best, &first.plan, first.number, found_value(best), &bound);
   if (is_done(best, &first.plan)) return drop_first(heap), false;
   if (bound.bytes > (double)best->search.device) return best->large++, drop_first(heap), false;
   if (before(&first, &now)) return heap->at[0] = now, sink(heap, 0), false;
-  if (may_sharpen(best) && bounds_refine(&best->bounds, &first.plan)) return false;
+  if (may_sharpen(best) && bounds_refine(&best->bounds, &first.plan, second_of(best, heap, limit)))
+    return false;
   return drop_first(heap), compile(best, &first.plan, false), true;
 }
 
 /* Drops a plan that is not worth to be compiled by what is known now, else notes its bound. */
 static bool is_worth(BestPlans *best, Heap *heap, uint32_t i, double limit) {
   Bound bound;
-  Node *node = &heap->at[i], now = node_of(best, &node->plan, node->number, &bound);
+  Node *node = &heap->at[i],
+       now = node_of(best, &node->plan, node->number, found_value(best), &bound);
   bool large = bound.bytes > (double)best->search.device, done = is_done(best, &node->plan);
   if (!large && !done && now.bound < limit) return *node = now, true;
   if (large && !done) best->large++;
@@ -297,7 +326,7 @@ static bool judge_promising(BestPlans *best, Heap *heap, double limit) {
     i++;
   }
   if (at >= heap->n) return false;
-  while (may_sharpen(best) && bounds_refine(&best->bounds, &heap->at[at].plan))
+  while (may_sharpen(best) && bounds_refine(&best->bounds, &heap->at[at].plan, NULL))
     if (!is_worth(best, heap, at, limit)) return false;
   SpacePlan plan = heap->at[at].plan;
   heap->at[at] = heap->at[--heap->n];
@@ -311,14 +340,14 @@ static void search(BestPlans *best, Heap *heap) {
   for (uint32_t compiled = 0; heap->n && compiled < best->wanted.most;) {
     bool promising = !best->wanted.memory && compiled >= best->wanted.most / 2;
     if (!promising && heap->at[0].bound >= limit) return;
-    if (promising ? judge_promising(best, heap, limit) : judge_next(best, heap))
+    if (promising ? judge_promising(best, heap, limit) : judge_next(best, heap, limit))
       compiled++, limit = limit_of(best);
   }
 }
 
 static void compile_all(BestPlans *best, const Heap *heap) {
   for (uint32_t i = 0; i < heap->n; i++) {
-    while (may_sharpen(best) && bounds_refine(&best->bounds, &heap->at[i].plan)) {}
+    while (may_sharpen(best) && bounds_refine(&best->bounds, &heap->at[i].plan, NULL)) {}
     compile(best, &heap->at[i].plan, false);
   }
 }
@@ -327,7 +356,7 @@ bool best_find(BestPlans *best) {
   best->search.forecasts = true;
   if (!bounds_open(&best->space, &best->search, &best->bounds)) return false;
   if (!best->wanted.all) compile_first(best), compile_near(best);
-  Remaining left = {.best = best, .limit = limit_of(best)};
+  Remaining left = {.best = best, .limit = limit_of(best), .value = found_value(best)};
   best->least = best->floor = INFINITY;
   space_list(&best->space, visit, &left);
   for (uint32_t i = left.heap.n / 2 + 1; i-- > 0;) sink(&left.heap, i);

@@ -13,49 +13,7 @@ static const double SLACK = 0.998, /* what rounding and sharing of buffers may s
     AHEAD = 0.99,                  /* what more layers hide where parameters are gathered ahead */
     OF_TURNS = 0.85; /* .. of operands kept for gradients of weights: some are computed again */
 
-/* ---- small programs ---- */
-
-static Change change_of(const PlanBounds *bounds, const SpacePlan *copy, int layers, int batch) {
-  const PlanSpace *space = bounds->space;
-  Arena *arena = space->o->c->arena;
-  Change change = change_with(arena, space_change(space, copy), "train.batch", "%d", batch);
-  int64_t gpus = module_whole(space->m, "machine.node.gpus"),
-          ranks = copy->at[FIELD_TENSOR] * copy->at[FIELD_CONTEXT] * space_copies(copy);
-  if (gpus && ranks > gpus * space->nodes)
-    change = change_with(arena, change, "plan.on.nodes", "%lld", (long long)ceil_div(ranks, gpus));
-  if (!layers || !*space->layers) return change;
-  return change_with(arena, change, arena_printf(arena, "dim.%s", space->layers), "%d", layers);
-}
-
-bool bound_measure_layers(PlanBounds *bounds, const SpacePlan *copy, int parts, Cost *small,
-                          Cost *wide) {
-  int batch = parts * copy->at[FIELD_MICRO] * (int)space_copies(copy);
-  Change change[] = {change_of(bounds, copy, 2, batch), change_of(bounds, copy, 3, batch)};
-  Try made[2];
-  bool layers = *bounds->space->layers;
-  if (layers) search_try_two(&bounds->search, change, made);
-  else made[0] = made[1] = search_try(&bounds->search, change[0]);
-  bounds->compiled += layers ? 2 : 1;
-  *small = made[0].cost, *wide = made[1].cost;
-  return made[0].made && made[1].made;
-}
-
-void bound_measure_inside(PlanBounds *bounds, const SpacePlan copy[2], int n, Try out[2][2]) {
-  ChangeSearch search = bounds->search;
-  Change change[2] = {0};
-  search.inside = true;
-  for (int i = 0; i < n; i++)
-    change[i] =
-        change_of(bounds, &copy[i], 2, 2 * copy[i].at[FIELD_MICRO] * (int)space_copies(&copy[i]));
-  search_try_deeper(&search, change, n, out);
-  bounds->compiled += (uint32_t)n;
-  for (int i = 0; i < n; i++) {
-    Cost three;
-    if (!out[i][0].made || out[i][0].cost.layer.known) continue;
-    out[i][1].made = bound_measure_layers(bounds, &copy[i], 2, &out[i][0].cost, &three);
-    out[i][1].cost = three;
-  }
-}
+/* ---- one rank ---- */
 
 /* On one rank, with all samples of the batch in a micro-batch: in smaller ones and on more ranks a
    sample takes no less. */
@@ -64,7 +22,7 @@ static bool measure_whole(PlanBounds *bounds, int keep, LayerCost *out) {
   Cost small, wide;
   int micro = bounds->space->batch > 1 ? (int)bounds->space->batch : 2;
   one.at[FIELD_MICRO] = 1, one.at[FIELD_RECOMPUTE] = keep;
-  Try first = search_try(&bounds->search, change_of(bounds, &one, 2, 2));
+  Try first = search_try(&bounds->search, bound_change(bounds, &one, 2, 2));
   one.at[FIELD_MICRO] = micro, bounds->compiled++;
   if (!first.made || !bound_measure_layers(bounds, &one, 2, &small, &wide)) return false;
   *out = bound_cost_between(&small, &wide, micro);
@@ -98,7 +56,7 @@ static bool measure_all(PlanBounds *bounds, Cost *out) {
   Programs programs;
   Ctx *c;
   one.at[FIELD_MICRO] = 1;
-  Change change = change_of(bounds, &one, 0, 2);
+  Change change = bound_change(bounds, &one, 0, 2);
   bounds->compiled++;
   if (!change_programs(bounds->search.o, &change, &c, &programs)) return false;
   *out = search_cost(&bounds->search, &programs), find_machine(bounds, &programs);
@@ -136,30 +94,6 @@ bool bounds_open(const PlanSpace *space, const ChangeSearch *search, PlanBounds 
 
 int64_t bound_parts(const PlanSpace *space, const SpacePlan *plan) {
   return space->batch / space_copies(plan) / plan->at[FIELD_MICRO];
-}
-
-/* The largest micro-batch of a plan with this split of which not even saved values are too many. */
-static int largest_micro(const PlanBounds *bounds, const SpacePlan *plan) {
-  const LayerCost *whole = &bounds->whole[plan->at[FIELD_RECOMPUTE] != KEEP_ALL];
-  double sample = (whole->saved * (double)bounds->space->layer_count + whole->working) /
-                  plan->at[FIELD_TENSOR] / plan->at[FIELD_CONTEXT];
-  int64_t most = bounds->space->batch * plan->at[FIELD_TENSOR] * plan->at[FIELD_CONTEXT] /
-                 bounds->space->ranks;
-  if (most < plan->at[FIELD_MICRO]) most = plan->at[FIELD_MICRO];
-  if (sample * (double)most > (double)bounds->search.device)
-    most = (int64_t)((double)bounds->search.device / sample);
-  return most > plan->at[FIELD_MICRO] ? (int)most : plan->at[FIELD_MICRO];
-}
-
-/* First what all plans with its split share, then the same in its micro-batch, then its own. */
-bool bounds_refine(PlanBounds *bounds, const SpacePlan *plan) {
-  const SmallCost *split = bound_small(bounds, plan, true), *own = bound_small(bounds, plan, false);
-  int micro = plan->at[FIELD_MICRO];
-  if (!*bounds->space->layers || (own && own->micro == micro)) return false;
-  if (!split) bound_measure_split(bounds, plan, largest_micro(bounds, plan));
-  else if (split->micro != micro) bound_measure_split(bounds, plan, micro);
-  else bound_measure_own(bounds, plan);
-  return true;
 }
 
 /* ---- a plan ---- */
@@ -501,6 +435,7 @@ static double usual_loss(const PlanBounds *bounds, const SpacePlan *plan) {
 typedef struct StepSeconds {
   LayerCost layer;
   double layers, parts, update, busy;
+  double enough; /* a bound that is not below it may be any below the sharpest one */
 } StepSeconds;
 
 static StepSeconds step_seconds(const PlanBounds *bounds, const SpacePlan *plan) {
@@ -546,8 +481,9 @@ static double with_turns(const PlanBounds *bounds, const SpacePlan *plan, const 
   if (plan->at[FIELD_OVERLAP] || plan->at[FIELD_WAY] == WAY_RING)
     rest -= bound_hidden(plan, small, layers, parts);
   if (splits && waits) later = bound_later(bounds, plan, small, layers, parts);
-  return step->update + bound_handed(bounds, plan) +
-         bound_turns(bounds, plan, small, &step->layer) + shown + fmax(0, rest) + fmax(0, later);
+  double others = bound_handed(bounds, plan) + shown + fmax(0, rest) + fmax(0, later);
+  if (SLACK * (step->busy + others) >= step->enough) return step->busy + others;
+  return step->update + bound_turns(bounds, plan, small, &step->layer) + others;
 }
 
 static double with_small(const PlanBounds *bounds, const SpacePlan *plan, const SmallCost *small,
@@ -557,7 +493,13 @@ static double with_small(const PlanBounds *bounds, const SpacePlan *plan, const 
 }
 
 Bound bound_of(const PlanBounds *bounds, const SpacePlan *plan) {
+  return bound_below(bounds, plan, INFINITY);
+}
+
+Bound bound_below(const PlanBounds *bounds, const SpacePlan *plan, double enough) {
   StepSeconds step = step_seconds(bounds, plan);
+  step.enough = enough;
+  if (SLACK * step.busy >= enough) return (Bound){SLACK * step.busy, 0, SLACK * step.busy};
   double sent = data_seconds(bounds, plan), seconds = step.busy;
   bool hides = plan->at[FIELD_OVERLAP];
   const SmallCost *split = bound_small(bounds, plan, true), *own = bound_small(bounds, plan, false);
@@ -588,5 +530,7 @@ Bound bound_of_alike(const PlanBounds *bounds, const SpacePlan *plan) {
     double saved = saved_of(bounds, plan, &step.layer) * plan->at[FIELD_MICRO];
     *alike = (AlikeBound){one, SLACK * (step.busy - step.update), SLACK * saved};
   }
-  return (Bound){.seconds = alike->seconds, .bytes = alike->bytes};
+  return (Bound){.seconds = alike->seconds,
+                 .bytes = alike->bytes,
+                 .guess = alike->seconds * usual_loss(bounds, plan)};
 }

@@ -109,34 +109,47 @@ typedef struct Bound {
 } Bound;
 
 bool bounds_open(const PlanSpace *space, const ChangeSearch *search, PlanBounds *out);
-/* True: the costs of its split are known now, and were not before. */
-bool bounds_refine(PlanBounds *bounds, const SpacePlan *plan);
+/* True: small programs of the plan are known now that were not before. next: a plan that is likely
+   to want others next, which are compiled at the same time; NULL: none is. */
+bool bounds_refine(PlanBounds *bounds, const SpacePlan *plan, const SpacePlan *next);
+/* Which programs it would measure: equal for plans that want the same. False: none. */
+bool bounds_wants(const PlanBounds *bounds, const SpacePlan *plan, SpacePlan *program);
 /* Its plan was compiled. */
 void bounds_learn(PlanBounds *bounds, const SpacePlan *plan, const Cost *cost);
 Bound bound_of(const PlanBounds *bounds, const SpacePlan *plan);
+/* The same, or another one with at least `enough` seconds, and no bytes. */
+Bound bound_below(const PlanBounds *bounds, const SpacePlan *plan, double enough);
 /* A bound of all plans that differ from this one by ZeRO, offload and the order of the mesh alone:
-   what these do not change. */
+   what these do not change. Its guess is one of this plan, which promises no more. */
 Bound bound_of_alike(const PlanBounds *bounds, const SpacePlan *plan);
 
 int64_t bound_parts(const PlanSpace *space, const SpacePlan *plan); /* micro-batches */
+
+/* ---- bound_measure.c ---- */
+
+/* The program of a plan with this number of layers, 0: all, and this batch. */
+Change bound_change(const PlanBounds *bounds, const SpacePlan *copy, int layers, int batch);
 /* Programs of two layers and of three, in a step of `parts` micro-batches on each copy of the
    model. */
 bool bound_measure_layers(PlanBounds *bounds, const SpacePlan *copy, int parts, Cost *two,
                           Cost *three);
-/* The same of two copies, or one; messages are those inside of a copy. */
-void bound_measure_inside(PlanBounds *bounds, const SpacePlan copy[2], int n, Try out[2][2]);
+LayerCost bound_cost_between(const Cost *two, const Cost *three, double micro); /* of one sample */
 
 /* ---- bound_small.c ---- */
 
-LayerCost bound_cost_between(const Cost *two, const Cost *three, double micro); /* of one sample */
+/* The plan of its programs, of one copy of the model (inside) or its own; and the numbers by which
+   they differ from others, but for the micro-batch. */
+SpacePlan bound_copy(const PlanBounds *bounds, const SpacePlan *plan, bool inside, int micro);
+SpacePlan bound_key(const PlanBounds *bounds, const SpacePlan *plan, bool inside);
+/* In programs inside of a copy: gradients are shards of those of many copies, or whole. */
+void bound_set_copies(const PlanBounds *bounds, SpacePlan *plan, bool shards);
+bool bound_is_known(const PlanBounds *bounds, const SpacePlan *key, int micro); /* likewise */
+SpaceField bound_field(const int axis[SPACE_AXES], int of);
+/* Does it split samples? Messages over such an axis are not those inside of a copy. */
+bool bound_of_copies(SpaceField axis);
 /* NULL: none is known. With the plan's micro-batch, or the nearest larger one. inside: those that
    all plans with its split share. */
 const SmallCost *bound_small(const PlanBounds *bounds, const SpacePlan *plan, bool inside);
-/* Measures the programs that plans with this split share, and those of plans that differ in whether
-   shards of gradients are added up, which are nearly always asked for as well. */
-void bound_measure_split(PlanBounds *bounds, const SpacePlan *plan, int micro);
-/* Programs of this plan, with its copies and its ZeRO. */
-void bound_measure_own(PlanBounds *bounds, const SpacePlan *plan);
 bool bound_splits_backward(const SpacePlan *plan);
 /* Seconds of messages of one layer in a turn for which its kernels wait, at least. */
 void bound_turn_sent(const PlanBounds *bounds, const SpacePlan *plan, const SmallCost *cost,

@@ -21,18 +21,8 @@ static double in_step(const double part[STEP_PARTS], double layers, double parts
   return sum + layers * part[OF_LAYER] + (all ? part[ONCE] : 0);
 }
 
-/* By programs of two layers and of three, both with `parts` micro-batches, and one more of them. */
-static void divide(double part[STEP_PARTS], double two, double two_more, double three,
-                   double three_more, double parts) {
-  part[OF_LAYER_AND_PART] = three_more - two_more;
-  part[OF_PART] = two_more - 2 * part[OF_LAYER_AND_PART];
-  double once = two - parts * two_more, once_three = three - parts * three_more;
-  part[OF_LAYER] = once_three - once;
-  part[ONCE] = once - 2 * part[OF_LAYER];
-}
-
 /* Shards of gradients are those of many copies. */
-static void set_copies(const PlanBounds *bounds, SpacePlan *plan, bool shards) {
+void bound_set_copies(const PlanBounds *bounds, SpacePlan *plan, bool shards) {
   int32_t *at = plan->at;
   int64_t copies = bounds->space->ranks / at[FIELD_TENSOR] / at[FIELD_CONTEXT] / at[FIELD_EXPERT];
   bool more = bounds->space->machine.gpus || copies > MOST_COPIES; /* of more nodes */
@@ -45,8 +35,8 @@ static SpacePlan split_of(const PlanBounds *bounds, const SpacePlan *plan) {
   const PlanSpace *space = bounds->space;
   SpacePlan copy = *plan;
   int32_t *at = copy.at;
-  set_copies(bounds, &copy,
-             (at[FIELD_ZERO] > 1 && !at[FIELD_FULL]) || bound_parts(space, plan) == 1);
+  bound_set_copies(bounds, &copy,
+                   (at[FIELD_ZERO] > 1 && !at[FIELD_FULL]) || bound_parts(space, plan) == 1);
   at[FIELD_OVER] = at[FIELD_FULL] = 0, at[FIELD_OVERLAP] = space->machine.gpus;
   return copy;
 }
@@ -59,7 +49,7 @@ static SpacePlan own_of(const PlanBounds *bounds, const SpacePlan *plan) {
   return copy;
 }
 
-static SpacePlan copy_of(const PlanBounds *bounds, const SpacePlan *plan, bool inside, int micro) {
+SpacePlan bound_copy(const PlanBounds *bounds, const SpacePlan *plan, bool inside, int micro) {
   SpacePlan copy = inside ? split_of(bounds, plan) : own_of(bounds, plan);
   int32_t *at = copy.at;
   at[FIELD_REPLICA] = at[FIELD_PIPE] = 1, at[FIELD_MICRO] = micro;
@@ -70,8 +60,8 @@ static SpacePlan copy_of(const PlanBounds *bounds, const SpacePlan *plan, bool i
 }
 
 /* The numbers by which these programs differ, but for the micro-batch. */
-static SpacePlan key_of(const PlanBounds *bounds, const SpacePlan *plan, bool inside) {
-  SpacePlan one = copy_of(bounds, plan, inside, 1);
+SpacePlan bound_key(const PlanBounds *bounds, const SpacePlan *plan, bool inside) {
+  SpacePlan one = bound_copy(bounds, plan, inside, 1);
   bool single = !inside && bound_parts(bounds->space, plan) == 1;
   one.at[FIELD_PIPELINE] = single; /* in its place: a single micro-batch */
   return one;
@@ -89,114 +79,29 @@ static const SmallCost *find_small(const PlanBounds *bounds, const SpacePlan *ke
   return best;
 }
 
+bool bound_is_known(const PlanBounds *bounds, const SpacePlan *key, int micro) {
+  return find_small(bounds, key, true, micro, micro) != NULL;
+}
+
 const SmallCost *bound_small(const PlanBounds *bounds, const SpacePlan *plan, bool inside) {
-  SpacePlan key = key_of(bounds, plan, inside);
+  SpacePlan key = bound_key(bounds, plan, inside);
   return find_small(bounds, &key, inside, plan->at[FIELD_MICRO], INT32_MAX);
 }
 
-static bool same_kinds(const SentList *a, const SentList *b) {
-  bool same = a->n == b->n;
-  for (uint32_t i = 0; same && i < a->n; i++)
-    same = a->at[i].axis == b->at[i].axis && a->at[i].kind == b->at[i].kind;
-  return same;
-}
-
-static SpaceField field_of(const int axis[SPACE_AXES], int of) {
+SpaceField bound_field(const int axis[SPACE_AXES], int of) {
   SpaceField field = 0;
   while (axis[field] != of) field++;
   return field;
 }
 
 /* Axes that split samples: messages over them are not those inside of a copy. */
-static bool of_copies(SpaceField axis) {
+bool bound_of_copies(SpaceField axis) {
   return axis == FIELD_EXPERT || axis == FIELD_DATA || axis == FIELD_REPLICA;
 }
 
 /* Parameters and their gradients; between experts, tokens are exchanged as well. */
 static bool of_parameters(SpaceField axis, OpCode kind) {
-  return of_copies(axis) && !(axis == FIELD_EXPERT && kind == OP_all_to_all);
-}
-
-static void name_fields(SentList *list, const int axis[SPACE_AXES]) {
-  for (uint32_t i = 0; i < list->n; i++) list->at[i].axis = (int)field_of(axis, list->at[i].axis);
-}
-
-static bool divide_sent(const PlanBounds *bounds, const SpacePlan *copy, double parts,
-                        SmallCost *cost, const Cost *two, const Cost *three) {
-  int axis[SPACE_AXES];
-  MeshAxis storage[SPACE_AXES];
-  if (!same_kinds(&two->sent, &three->sent)) return false;
-  space_mesh(bounds->space, copy, storage, axis);
-  cost->layer = two->layer;
-  name_fields(&cost->layer.forward_sent, axis), name_fields(&cost->layer.later_sent, axis);
-  for (int i = 0; i < TURN_KINDS; i++) name_fields(&cost->layer.blocking[i], axis);
-  for (uint32_t i = 0; i < two->sent.n; i++) {
-    SmallSent *sent = &cost->sent[cost->n];
-    const SentKind *two_once = &two->sent.at[i], *two_more = &two->sent_micro.at[i],
-                   *three_once = &three->sent.at[i], *three_more = &three->sent_micro.at[i];
-    sent->axis = field_of(axis, two_once->axis), sent->kind = two_once->kind;
-    if (cost->inside && of_copies(sent->axis)) continue;
-    divide(sent->calls, two_once->calls, two_more->calls, three_once->calls, three_more->calls,
-           parts);
-    divide(sent->bytes, two_once->bytes, two_more->bytes, three_once->bytes, three_more->bytes,
-           parts);
-    cost->n++;
-  }
-  return true;
-}
-
-LayerCost bound_cost_between(const Cost *small, const Cost *wide, double micro) {
-  LayerCost cost = {.computes = (wide->micro.computes - small->micro.computes) / micro,
-                    .least = (wide->micro.least - small->micro.least) / micro,
-                    .saved = (double)(wide->need.saved - small->need.saved) / micro};
-  cost.outside = small->micro.computes / micro - 2 * cost.computes;
-  double least = small->micro.least / micro - 2 * cost.least;
-  /* Some of the layers may be out of their loop. */
-  cost.head = fmin(small->micro.head / micro, cost.outside);
-  cost.least_head = fmin(small->micro.least_head / micro, least);
-  cost.first_stage = fmin(small->micro.first / micro, cost.outside - cost.head);
-  cost.least_first_stage = fmin(small->micro.least_first / micro, least - cost.least_head);
-  return cost;
-}
-
-static double hidden(const CostTime *time) { return time->computes - time->alone; }
-static double least_hidden(const CostTime *time) { return time->least - time->least_alone; }
-
-static void keep_small(PlanBounds *bounds, SmallCost cost, const SpacePlan *copy, int parts,
-                       const Try made[2]) {
-  const Cost *two = &made[0].cost, *three = &made[1].cost;
-  cost.micro = copy->at[FIELD_MICRO];
-  cost.known = made[0].made && made[1].made && divide_sent(bounds, copy, parts, &cost, two, three);
-  cost.cost = bound_cost_between(two, three, cost.micro);
-  cost.single = parts == 1 ? three->forecast.computes - two->forecast.computes : 0;
-  cost.single_outside = parts == 1 ? two->forecast.computes - 2 * cost.single : 0;
-  divide(cost.hidden, hidden(&two->forecast), hidden(&two->micro), hidden(&three->forecast),
-         hidden(&three->micro), parts);
-  divide(cost.least_hidden, least_hidden(&two->forecast), least_hidden(&two->micro),
-         least_hidden(&three->forecast), least_hidden(&three->micro), parts);
-  vec_push(bounds->space->o->c->arena, bounds->small, cost);
-}
-
-void bound_measure_split(PlanBounds *bounds, const SpacePlan *plan, int micro) {
-  SpacePlan copy[2] = {copy_of(bounds, plan, true, micro)};
-  SmallCost cost[2] = {{.plan = key_of(bounds, plan, true), .inside = true}};
-  Try made[2][2];
-  copy[1] = copy[0], cost[1] = cost[0];
-  set_copies(bounds, &copy[1], copy[0].at[FIELD_DATA] == 1);
-  set_copies(bounds, &cost[1].plan, copy[0].at[FIELD_DATA] == 1);
-  bool both = !find_small(bounds, &cost[1].plan, true, micro, micro);
-  bound_measure_inside(bounds, copy, 1 + both, made);
-  for (int i = 0; i < 1 + both; i++) keep_small(bounds, cost[i], &copy[i], 2, made[i]);
-}
-
-void bound_measure_own(PlanBounds *bounds, const SpacePlan *plan) {
-  SpacePlan copy = copy_of(bounds, plan, false, plan->at[FIELD_MICRO]);
-  SmallCost cost = {.plan = key_of(bounds, plan, false)};
-  int parts = cost.plan.at[FIELD_PIPELINE] ? 1 : 2;
-  Try made[2] = {0};
-  made[0].made = made[1].made =
-      bound_measure_layers(bounds, &copy, parts, &made[0].cost, &made[1].cost);
-  keep_small(bounds, cost, &copy, parts, made);
+  return bound_of_copies(axis) && !(axis == FIELD_EXPERT && kind == OP_all_to_all);
 }
 
 bool bound_splits_backward(const SpacePlan *plan) {

@@ -196,62 +196,61 @@ Try search_try(const ChangeSearch *search, Change change) {
   return one;
 }
 
-static void try_deeper(const ChangeSearch *search, Change change, Try out[2]) {
+/* False: its layers are not known. */
+static bool try_deeper(const ChangeSearch *search, TryJob *job) {
   Programs programs;
   Clock clock = {0};
   Ctx *c;
-  out[0] = out[1] = (Try){.change = change};
-  out[0].made = out[1].made = change_programs(search->o, &change, &c, &programs);
-  if (!out[0].made) return;
+  Try *out = job->made;
+  out[0] = out[1] = (Try){.change = job->change[0]};
+  out[0].made = out[1].made = change_programs(search->o, &job->change[0], &c, &programs);
+  job->compiled++;
+  if (!out[0].made) return true;
   out[0].cost = cost_by(search, &programs, &clock);
   add_rounds(programs.at[0], loop_is_layers, 1);
   out[1].cost = cost_by(search, &programs, &clock);
   out[1].cost.need.saved += (int64_t)out[0].cost.layer.saved;
   ctx_free(c);
+  return out[0].cost.layer.known;
 }
 
-typedef struct TryThread {
+static void try_job(const ChangeSearch *search, TryJob *job) {
+  ChangeSearch own = *search;
+  own.inside = job->inside;
+  if (job->deeper && try_deeper(&own, job)) return;
+  own.inside = false;
+  for (int i = 0; i < job->n; i++) job->made[i] = search_try(&own, job->change[i]), job->compiled++;
+}
+
+typedef struct JobThread {
   const ChangeSearch *search;
-  const Change *change;
-  bool deeper;
-  Try one[2]; /* the second one if deeper */
-} TryThread;
-
-static void try_of(TryThread *thread, const ChangeSearch *search) {
-  if (thread->deeper) try_deeper(search, *thread->change, thread->one);
-  else thread->one[0] = search_try(search, *thread->change);
-}
+  TryJob *job;
+} JobThread;
 
 static void *try_alone(void *of) {
-  TryThread *thread = of;
+  JobThread *thread = of;
   Cli own = cli_again(thread->search->o);
   ChangeSearch search = *thread->search;
-  search.o = &own, try_of(thread, &search);
+  search.o = &own, try_job(&search, thread->job);
   ctx_free(own.c);
   return NULL;
 }
 
-static void try_both(TryThread two[2]) {
+static void try_both(const ChangeSearch *search, TryJob job[2]) {
+  JobThread other = {search, &job[0]};
   pthread_t thread;
-  bool beside = !pthread_create(&thread, NULL, try_alone, &two[0]);
-  try_of(&two[1], two[1].search);
+  bool beside = !pthread_create(&thread, NULL, try_alone, &other);
+  try_job(search, &job[1]);
   if (beside) pthread_join(thread, NULL);
-  else try_alone(&two[0]);
+  else try_alone(&other);
 }
 
-void search_try_two(const ChangeSearch *search, const Change change[2], Try out[2]) {
-  TryThread two[] = {{.search = search, .change = &change[0]},
-                     {.search = search, .change = &change[1]}};
-  try_both(two);
-  out[0] = two[0].one[0], out[1] = two[1].one[0];
-}
-
-void search_try_deeper(const ChangeSearch *search, const Change *change, int n, Try out[][2]) {
-  TryThread two[] = {{.search = search, .change = &change[0], .deeper = true},
-                     {.search = search, .change = &change[n - 1], .deeper = true}};
-  if (n > 1) try_both(two);
-  else try_of(&two[0], search);
-  for (int i = 0; i < n; i++) out[i][0] = two[i].one[0], out[i][1] = two[i].one[1];
+void search_try_jobs(const ChangeSearch *search, TryJob *job, int n) {
+  if (n == 2) return try_both(search, job);
+  if (job->deeper || job->n == 1) return try_job(search, job);
+  TryJob half[2] = {{.change = {job->change[0]}, .n = 1}, {.change = {job->change[1]}, .n = 1}};
+  try_both(search, half);
+  job->made[0] = half[0].made[0], job->made[1] = half[1].made[0], job->compiled += 2;
 }
 
 /* ---- which is better ---- */

@@ -126,12 +126,19 @@ typedef struct ChangeSearch {
 ChangeSearch search_new(const Cli *o, const Module *m, Objective by);
 Cost search_cost(const ChangeSearch *search, const Programs *programs);
 Try search_try(const ChangeSearch *search, Change change);
-/* Two at once, one in a thread of its own; their costs have no `mesh`. */
-void search_try_two(const ChangeSearch *search, const Change change[2], Try out[2]);
-/* One or two at once: each program, and its cost if the loops over layers run once more; of the
-   second only what a micro-batch adds, and the values that these loops save, are those of such a
-   program. */
-void search_try_deeper(const ChangeSearch *search, const Change *change, int n, Try out[][2]);
+typedef struct TryJob { /* one change, or two: the second has one more layer */
+  Change change[2];
+  int n;
+  /* The second is the first one, whose loops over layers run once more: of it only what a
+     micro-batch adds, and the values that these loops save, are those of such a program. If the
+     layers of the first are not known, both are compiled after all. */
+  bool deeper;
+  bool inside; /* `alone` of the first two: of messages inside of a copy of the model */
+  Try made[2];
+  int compiled; /* programs */
+} TryJob;
+/* One or two at once, in threads of their own; costs have no `mesh`. */
+void search_try_jobs(const ChangeSearch *search, TryJob *job, int n);
 
 /* ---- layer_cost.c; body: of the loop over micro-batches ---- */
 
