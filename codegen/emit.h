@@ -55,6 +55,7 @@ struct Emit {
   int phase;           /* GPU: number of the phase being written */
   const Axes *guarded; /* GPU: values without these dims do not ask Point.guard; NULL: all ask it */
   const char *symbol;  /* of the kernel, in C: phases are SYMBOL_p0, .. */
+  bool quick;          /* leave out what only saves time: unrolled loops, prefetches */
   LLVMValueRef pointer[MAX_RESULTS * 4]; /* buffers of this phase, loaded at its start */
   LLVMValueRef map[2]; /* GPU: its tensor maps (ir/kernel/tensor_map.h); NULL: none */
 };

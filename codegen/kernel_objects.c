@@ -86,6 +86,7 @@ static Emit *emitted(Module *all, const Fn *k, const char *symbol, Arena *arena,
   const KernelFamily *family = target->code->family(name);
   if (!family) bug("kernel %s: no family `%s`", k->name, name);
   Emit *e = emit_new(m, k, target, symbol, arena);
+  e->quick = quick;
   LLVMContextSetDiagnosticHandler(e->context, machine_says, (void *)k);
   *machine = machine_new(target, level_of(target, quick));
   LLVMTargetDataRef layout = LLVMCreateTargetDataLayout(*machine);

@@ -192,7 +192,8 @@ static LLVMValueRef build_tile(Attention *attention, TileShape shape, int serial
   start(&build, aside.function);
   LLVMValueRef n = LLVMGetParam(aside.function, TILE_N);
   LLVMValueRef most = LLVMBuildAnd(emit->builder, n, emit_i64(emit, -UNROLL), "");
-  run_steps(&build, emit_i64(emit, 0), most, UNROLL);
+  if (emit->quick) most = emit_i64(emit, 0);
+  else run_steps(&build, emit_i64(emit, 0), most, UNROLL);
   run_steps(&build, most, n, 1);
   for (int i = 0; i < build.n; i++) {
     build.value[i] = ended(&build, aside.function, i);
@@ -273,6 +274,23 @@ void attention_product(Attention *attention, TileShape shape, int64_t vectors, O
 
 /* ---- transpose ---- */
 
+/* A square of lanes x lanes; quick: one element. */
+static void transpose_square(Attention *attention, LLVMValueRef from, int64_t from_row,
+                             LLVMValueRef to, int64_t to_row) {
+  Emit *emit = attention->e;
+  LLVMValueRef x[64];
+  int lanes = attention->p.lanes;
+  if (emit->quick) {
+    x[0] = LLVMBuildLoad2(emit->builder, attention->f32, from, "");
+    LLVMBuildStore(emit->builder, x[0], to);
+    return;
+  }
+  for (int i = 0; i < lanes; i++)
+    x[i] = attention_load(attention, from, emit_i64(emit, i * from_row));
+  tile_transpose(emit, x, lanes);
+  for (int i = 0; i < lanes; i++) attention_store(attention, x[i], to, emit_i64(emit, i * to_row));
+}
+
 void attention_transpose(Attention *attention, LLVMValueRef src, int64_t from_row, LLVMValueRef dst,
                          int64_t to_row, int64_t rows, int64_t columns) {
   must(attention->p.lanes <= 64 && rows % attention->p.lanes == 0 &&
@@ -280,17 +298,14 @@ void attention_transpose(Attention *attention, LLVMValueRef src, int64_t from_ro
        "kernel %s: a transpose of %lld x %lld", attention->e->k->name, (long long)rows,
        (long long)columns);
   Emit *emit = attention->e;
-  LLVMValueRef x[64], zero = emit_i64(emit, 0);
-  int lanes = attention->p.lanes;
-  Loop r = emit_loop(emit, zero, emit_i64(emit, rows), lanes, 0, NULL);
-  Loop c = emit_loop(emit, zero, emit_i64(emit, columns), lanes, 0, NULL);
+  LLVMValueRef zero = emit_i64(emit, 0);
+  int side = emit->quick ? 1 : attention->p.lanes;
+  Loop r = emit_loop(emit, zero, emit_i64(emit, rows), side, 0, NULL);
+  Loop c = emit_loop(emit, zero, emit_i64(emit, columns), side, 0, NULL);
   LLVMValueRef from = tile_add(emit, tile_times(emit, r.i, from_row), c.i);
   LLVMValueRef to = tile_add(emit, tile_times(emit, c.i, to_row), r.i);
-  for (int i = 0; i < lanes; i++)
-    x[i] = attention_load(attention, src, tile_add(emit, from, emit_i64(emit, i * from_row)));
-  tile_transpose(emit, x, lanes);
-  for (int i = 0; i < lanes; i++)
-    attention_store(attention, x[i], dst, tile_add(emit, to, emit_i64(emit, i * to_row)));
+  transpose_square(attention, tile_elements(emit, attention->f32, src, from), from_row,
+                   tile_elements(emit, attention->f32, dst, to), to_row);
   emit_loop_end(emit, &c);
   emit_loop_end(emit, &r);
 }

@@ -204,6 +204,18 @@ static void run_loop(MicroKernel *micro, LLVMValueRef from, LLVMValueRef to, int
   for (int i = 0; i < carried; i++) micro->value[i] = loop.phi[i];
 }
 
+/* Each round also prefetches a line of the result. Returns where the loop ends. */
+static LLVMValueRef run_fetching(MicroKernel *micro, LLVMValueRef from, LLVMValueRef most) {
+  Contract *contract = micro->c;
+  Emit *emit = contract->e;
+  bool lines = (contract->out_row && !contract->nontemporal) || partial(contract);
+  if (!lines || contract->product.k.outer != 1) return from;
+  LLVMValueRef head = tile_add(emit, from, emit_i64(emit, micro->rows * out_lines(micro) * UNROLL));
+  head = emit_min_i64(emit, most, head);
+  run_loop(micro, from, head, UNROLL, FETCH_OUT, false);
+  return head;
+}
+
 /* All of k's inner dim in this block, from the pointers pa and pb. */
 static void run_inner(MicroKernel *micro, LLVMValueRef pa, LLVMValueRef pb) {
   Contract *contract = micro->c;
@@ -223,16 +235,11 @@ static void run_inner(MicroKernel *micro, LLVMValueRef pa, LLVMValueRef pb) {
     run_loop(micro, from, head, UNROLL, INTERLEAVE, false);
     from = head;
   }
-  if (((contract->out_row && !contract->nontemporal) || partial(contract)) &&
-      contract->product.k.outer == 1) {
-    LLVMValueRef head =
-        tile_add(emit, from, emit_i64(emit, micro->rows * out_lines(micro) * UNROLL));
-    head = emit_min_i64(emit, most, head);
-    run_loop(micro, from, head, UNROLL, FETCH_OUT, false);
-    from = head;
+  if (!emit->quick) {
+    run_loop(micro, run_fetching(micro, from, most), most, UNROLL, NOTHING, false);
+    from = most;
   }
-  run_loop(micro, from, most, UNROLL, NOTHING, false);
-  run_loop(micro, most, full, 1, NOTHING, false);
+  run_loop(micro, from, full, 1, NOTHING, false);
   if (halves) run_loop(micro, full, length, 1, NOTHING, true);
 }
 

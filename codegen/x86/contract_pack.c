@@ -210,7 +210,8 @@ static void end_panel(PackB *pack, const LaneRow *row, LLVMValueRef o) {
 
 static void pack_panel(PackB *pack, LLVMValueRef v0) {
   Contract *contract = pack->c;
-  bool transpose = contract_inner_stride(&contract->product.k, SIDE_B) == 1 &&
+  bool transpose = !contract->e->quick &&
+                   contract_inner_stride(&contract->product.k, SIDE_B) == 1 &&
                    contract_inner_stride(&contract->product.n, SIDE_B) != 1 &&
                    contract->plan.steps * contract->plan.words >= contract->plan.lanes;
   LaneRow row[8];
