@@ -423,6 +423,8 @@ static void check_fn(Verifier *verifier, const Fn *f) {
 
 /* Storage is looked at only where all functions are sound so far: its rules follow calls. */
 static void check_storage(Verifier *verifier) {
+  if (verifier->fence >= FENCE_ORDERED) verify_coded(verifier);
+  if (verifier->failed) return; /* the checks of all functions divide by runs of codes */
   if (verifier->fence >= FENCE_PLACED) verify_arenas(verifier);
   for (uint32_t i = 0; i < verifier->m->fns.n; i++) {
     verifier->fn = verifier->m->fns.at[i];

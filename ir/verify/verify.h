@@ -46,6 +46,7 @@ void verify_family(Verifier *verifier);      /* kernel functions after fuse */
 void verify_selected(Verifier *verifier);    /* kernel functions after select */
 void verify_gpu(Verifier *verifier);         /* the same for a GPU */
 void verify_buffers(Verifier *verifier);     /* all of a GPU's kernels after select */
+void verify_coded(Verifier *verifier);       /* kernels that name codes of 8 bits, after order */
 void verify_codes(Verifier *verifier);       /* .. buffers of codes of 8 bits */
 void verify_messages(Verifier *v);           /* collectives after select */
 void verify_landed(Verifier *verifier);      /* nothing flies before select */

@@ -57,16 +57,21 @@ static void check_reader(Verifier *verifier, const Fn *f, const Op *o, const Val
   }
 }
 
+void verify_coded(Verifier *verifier) {
+  const Module *m = verifier->m;
+  for (uint32_t i = 0; i < m->fns.n; i++) {
+    const Fn *k = verifier->fn = m->fns.at[i];
+    if (k->kind == FN_KERNEL && !has_kernel(k))
+      verify_report(verifier, "E1110", verify_at_fn(verifier),
+                    "[select-c10] @%s has no such codes of 8 bits", k->name);
+  }
+}
+
 void verify_codes(Verifier *verifier) {
   const Module *m = verifier->m;
   for (uint32_t i = 0; i < m->fns.n; i++) {
     const Fn *f = verifier->fn = m->fns.at[i];
-    if (f->kind == FN_KERNEL) {
-      if (!has_kernel(f))
-        verify_report(verifier, "E1110", verify_at_fn(verifier),
-                      "[select-c10] @%s has no such codes of 8 bits", f->name);
-      continue;
-    }
+    if (f->kind == FN_KERNEL) continue;
     ValueId *root = ARENA_ARRAY(m->arena, ValueId, f->values.n + 1);
     for (ValueId v = 0; v < f->values.n; v++) root[v] = v;
     EACH_OP (f, o) {

@@ -146,6 +146,7 @@ static const Broken modules[] = {
     {"select-c9", "E1110", APART("[2]", "%2 = kernel @k, %1 : f32[A:4]\n")},
     {"select-c10", "E1110", GPU_WITH(GPU_ONE ", codes = [0, 0, 128]")},
     {"select-c10", "E1110", GPU_WITH(GPU_ONE ", codes = [1, 0, 128]")},
+    {"select-c10", "E1110", GPU_WITH(GPU_ONE ", codes = [1, 0, 0]")},
     {"family-c1", "E1110",
      ELEM_OF("family = \"ele\", variant = \"scalar\", tile = [1], chunks = [1]")},
     {"select-c1", "E1110", ELEM_OF("family = \"elem\", variant = \"scalar\", chunks = [1]")},
