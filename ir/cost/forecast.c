@@ -49,7 +49,8 @@ Machine forecast_links(const Module *m) {
 static void take_rates(Forecast *forecast, const Module *m) {
   Machine *machine = &forecast->machine;
   const Arch *arch = forecast->arch;
-  double cores = machine->gpus ? 1 : (double)m->target.workers,
+  int64_t said = module_whole(m, "machine.node.cores");
+  double cores = machine->gpus ? 1 : (double)(said > 0 ? said : m->target.workers),
          ranks = machine->gpus ? 1 : (double)machine->in_node;
   const char *type = arena_printf(m->arena, "node %s", plan_precision(m));
   double peak = cores * arch_peak(arch, plan_precision(m));

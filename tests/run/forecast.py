@@ -162,6 +162,10 @@ try:
     waits = [plan('four', **cpus | dict(node=cpus['node'] % cores, link=f'per_core = {carried}GB/s'), **rates)[0]
              ['forecast']['seconds']['over']['data'] for cores, carried in ((4, 4), (2, 4), (2, 0.5))]
     check(0.45 < waits[1] / waits[0] < 0.6 and 1.9 < waits[2] / waits[0] < 2.1, f'messages on shared cores: {waits}')
+    # peaks that the block leaves out are those of its cores, or of those for which the program is cut
+    told = [plan('four', **cpus | dict(node=node, workers=8))[0] for node in ('cores = 1', 'cores = 16', '')]
+    peaks = [{p['line']: p['value'] for p in one['forecast']['published']}['node f16'] for one in told]
+    check(peaks[1] == 16 * peaks[0] == 2 * peaks[2], f'peaks of 1, 16 and 8 cores: {peaks}')
     # threads of a rank that join after each kernel; one thread waits for none
     PLANS['single'] = ('data = 1', '')
     rates = dict(products='0.5TFLOPS', attention='0.1TFLOPS', memory='50GB/s', launch='1us')
