@@ -210,6 +210,22 @@ static void declare_item(World *w, const AstItem *item, bool std) {
 static bool load_text(World *w, const char *name, const char *text, size_t n, const char *from);
 
 /* 1: read now or before; 0: no such file */
+/* Zero bytes are in no text; one alone may be a slip, which the lexer reports. */
+static bool is_binary(const char *text, size_t n) {
+  size_t zeros = 0;
+  for (size_t i = 0; i < n && i < 512; i++) zeros += !text[i];
+  return zeros > 8;
+}
+
+/* In place of a message for each byte. */
+static void report_binary(Ctx *c, const char *path, const char *text) {
+  bool executable = !memcmp(text, "\177ELF", 4);
+  Report *r = diag_at(c->diag, "E0001", (Span){0}, "`%s` is %s, and no model file", path,
+                      executable ? "an executable" : "no text");
+  if (executable)
+    diag_help(r, "`%s info --source` prints the files that it was compiled from", path);
+}
+
 static bool load_path(World *w, const char *path) {
   char real[PATH_MAX];
   if (!realpath(path, real)) snprintf(real, sizeof real, "%s", path); /* "-", a pipe */
@@ -220,6 +236,7 @@ static bool load_path(World *w, const char *path) {
   char *text = text_read(w->ctx, path, &n);
   if (!text) return false;
   vec_push(w->ctx->arena, w->loaded, key);
+  if (is_binary(text, n)) return report_binary(w->ctx, path, text), true;
   return load_text(w, path, text, n, path);
 }
 

@@ -31,6 +31,12 @@ printf 'const a=1' >in; "$shardc" fmt - <in >out; check grep -qx "const a = 1" o
 expect 1 "E0101" fmt -w bad.shard
 check grep -qx "const a = (1" bad.shard
 expect 4 "E0001" fmt absent.shard
+head -c 4000 "$shardc" >run.exe; head -c 600 /dev/zero >zeros.shard; printf 'use "zeros"\n' >uses.shard
+for command in check plan compile 'launch slurm'; do
+  expect 4 "E0001.*run.exe. is an executable, and no model file" $command run.exe
+  expect 4 "E0001.*zeros.shard. is no text" $command zeros.shard
+done
+expect 4 "E0001.*zeros.shard. is no text" check uses.shard
 for command in check plan compile 'fit --scale=Embed'; do
   expect 4 "an example of shardc has this name: ./.*/gpt2.shard." $command examples/gpt2.shard
 done
