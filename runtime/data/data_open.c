@@ -317,8 +317,12 @@ static bool read_options(Opening *opening) {
 static bool enough(const Opening *opening) {
   const DataSet *set = &opening->d->train;
   if (set->samples > 0 || opening->ninputs == 0) return true;
-  rt_fault(opening->f, 203, "the data holds no whole sample: one is %lld numbers long",
-           (long long)set->stream[0].length);
+  const Task *task = &opening->d->task;
+  if (task->documents)
+    rt_fault(opening->f, 203, "no document has the %d tokens of a sample", task->mlm ? 1 : 2);
+  else
+    rt_fault(opening->f, 203, "the data holds no whole sample: one is %lld numbers long",
+             (long long)set->stream[0].length);
   if (opening->share > 0)
     rt_help(opening->f, "%g %% of it is validation data; `--valid 0%%` takes all",
             100 * opening->share);

@@ -147,8 +147,9 @@ def numbers():
     """Without a tokenizer tokens are numbers, also of the prompt; of few words each byte is one."""
     source = open(f'{ROOT}/examples/tiny.shard').read()
     line = next(x for x in source.split('\n') if x.strip().startswith('data '))
-    for vocab in 704, 7:
-        text = source.replace(line, '  data "few.u16"').replace('Vocab  = 256', f'Vocab  = {vocab}')
+    for vocab, more in (704, ''), (7, ' eot = 1 pad_id = 0 pack = off'):
+        text = source.replace(line, f'  data "few.u16"{more}').replace('Vocab  = 256', f'Vocab  = {vocab}')
+        text = text.replace('targets)\n', 'targets, ignore = -100)\n')
         open(path('few.shard'), 'w').write(text)
         open(path('few.u16'), 'wb').write(struct.pack('<4000H', *(i * i % vocab for i in range(4000))))
         run('compile', '--quick', 'few.shard', '-o', f'few{vocab}')
@@ -162,6 +163,8 @@ def numbers():
         ask(704, '--prompt', wrong, expect=2, says=f'0 to 703, not `{wrong.split(" ")[0 if wrong == "To be" else -1]}`')
     check(len(ask(7)) >= 5, 'no byte of a new line among seven words')
     ask(7, '--prompt', '1', expect=4, says='byte 49 is not below 7')
+    open(path('ends.u16'), 'wb').write(struct.pack('<9H', *[1] * 9))
+    run('train', '--data', 'ends.u16', '--out', 'ends', exe=path('few7'), expect=4, says='no document has the 2 tokens')
 
 
 for case in tokenize, convert, refusals, sample, numbers:
