@@ -10,8 +10,14 @@
 
 static const double SLACK = 0.998, /* what rounding and sharing of buffers may save */
     SHARED = 0.9,                  /* .. of temporaries, on several ranks */
+    SINGLE = 0.95,                 /* .. what has no loop, a stack of one layer */
     AHEAD = 0.99,                  /* what more layers hide where parameters are gathered ahead */
     OF_TURNS = 0.85; /* .. of operands kept for gradients of weights: some are computed again */
+
+/* The part of computed seconds that every plan takes. */
+static double of_time(const PlanBounds *bounds) {
+  return bounds->space->layer_count == 1 ? SINGLE * SLACK : SLACK;
+}
 
 /* ---- one rank ---- */
 
@@ -482,7 +488,7 @@ static double with_turns(const PlanBounds *bounds, const SpacePlan *plan, const 
     rest -= bound_hidden(plan, small, layers, parts);
   if (splits && waits) later = bound_later(bounds, plan, small, layers, parts);
   double others = bound_handed(bounds, plan) + shown + fmax(0, rest) + fmax(0, later);
-  if (SLACK * (step->busy + others) >= step->enough) return step->busy + others;
+  if (of_time(bounds) * (step->busy + others) >= step->enough) return step->busy + others;
   return step->update + bound_turns(bounds, plan, small, &step->layer) + others;
 }
 
@@ -499,7 +505,8 @@ Bound bound_of(const PlanBounds *bounds, const SpacePlan *plan) {
 Bound bound_below(const PlanBounds *bounds, const SpacePlan *plan, double enough) {
   StepSeconds step = step_seconds(bounds, plan);
   step.enough = enough;
-  if (SLACK * step.busy >= enough) return (Bound){SLACK * step.busy, 0, SLACK * step.busy};
+  if (of_time(bounds) * step.busy >= enough)
+    return (Bound){of_time(bounds) * step.busy, 0, of_time(bounds) * step.busy};
   double sent = data_seconds(bounds, plan), seconds = step.busy;
   bool hides = plan->at[FIELD_OVERLAP];
   const SmallCost *split = bound_small(bounds, plan, true), *own = bound_small(bounds, plan, false);
@@ -513,7 +520,8 @@ Bound bound_below(const PlanBounds *bounds, const SpacePlan *plan, double enough
   seconds = hides ? fmax(seconds, sent) : seconds + sent;
   double ahead = saves_gathered(plan) ? AHEAD : 1;
   if (own && own->known) seconds = fmax(seconds, ahead * with_small(bounds, plan, own, &step));
-  Bound bound = {.seconds = SLACK * seconds, .bytes = bytes_of(bounds, plan, &step.layer)};
+  Bound bound = {.seconds = of_time(bounds) * seconds,
+                 .bytes = bytes_of(bounds, plan, &step.layer)};
   bound.guess = bound.seconds * usual_loss(bounds, plan) + (hides ? sent / 4 : 0);
   return bound;
 }
@@ -528,7 +536,7 @@ Bound bound_of_alike(const PlanBounds *bounds, const SpacePlan *plan) {
   if (memcmp(&alike->plan, &one, sizeof one) != 0) {
     StepSeconds step = step_seconds(bounds, plan);
     double saved = saved_of(bounds, plan, &step.layer) * plan->at[FIELD_MICRO];
-    *alike = (AlikeBound){one, SLACK * (step.busy - step.update), SLACK * saved};
+    *alike = (AlikeBound){one, of_time(bounds) * (step.busy - step.update), SLACK * saved};
   }
   return (Bound){.seconds = alike->seconds,
                  .bytes = alike->bytes,

@@ -34,12 +34,14 @@ WIDE = {
     'uneven': ('use "llama"\nvariant V of Llama3 { Layers = 5 }\n', 8, 2048, 0),
     'routed': ('use "mixtral"\nvariant V of Mixtral { Layers = 4 }\n', 8, 2048, 0),
     'apart': ('use "llama"\nvariant V of Llama3 { Layers = 3 }\n', 8, 2048, 0),
+    'single': ('use "llama"\nvariant V of Llama3 { Vocab = 512; Embed = 256; Kv = 2; Group = 2; Head = 64; Mlp = 512; '
+               'Layers = 1 }\n', 4, 128, 0),
     'eights': ('use "llama"\nvariant V of Llama3 { Layers = 4 }\nplan p for V { precision fp8 }\n', 8, 2048, 0),
 }
 PARTS = [('wide', 4, 'tensor=2', 'pipe=2', 'micro=1'), ('uneven', 8, 'context=2', 'pipe=4', 'micro=1', 'zero=0,1'),
          ('uneven', 4, 'pipe=4', 'micro=1'), ('routed', 4, 'expert=2,4', 'zero=1,3', 'accumulate=shard', 'micro=1'),
          ('apart', 4, 'data=2', 'context=2', 'micro=2', 'accumulate=shard'),
-         ('eights', 4, 'tensor=2', 'pipe=2', 'micro=1'),
+         ('eights', 4, 'tensor=2', 'pipe=2', 'micro=1'), ('single', 2, 'tensor=2', 'micro=4'),
          ('experts', 2, 'context=2', 'zero=3', 'over=data+context', 'overlap=off', 'accumulate=full',
           'micro=1'),
          ('wide', 8, 'tensor=2', 'data=2', 'pipe=2', 'micro=2', 'zero=3', 'accumulate=shard', 'sequence=on',
