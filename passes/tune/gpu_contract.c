@@ -129,10 +129,10 @@ static double cycles_of(const GpuProduct *product, const GemmPlan *plan,
          (double)ceil_div(each, at_once) * ends + reduce_cycles(plan);
 }
 
-static void fill(int64_t *tile, const ProductShape *shape) {
+static void fill(int64_t *tile, const ProductShape *shape, int by) {
   tile[GEMM_M] = shape->m, tile[GEMM_N] = shape->n, tile[GEMM_K] = shape->k;
   tile[GEMM_WARP_M] = shape->warp_m, tile[GEMM_WARP_N] = shape->warp_n,
-  tile[GEMM_STAGES] = shape->stages, tile[GEMM_BY] = BY_THREADS;
+  tile[GEMM_STAGES] = shape->stages, tile[GEMM_BY] = by;
 }
 
 /* None gets less than some elements of k. */
@@ -147,7 +147,7 @@ static int64_t more_splits(int64_t n) { return n < 16 ? n + 1 : 2 * n; }
 static double least_cycles(const GpuProduct *product, const ProductShape *shape) {
   static const double ROUNDING = 0.999;
   int64_t tile[GEMM_COUNT] = {[GEMM_SPLITS] = 1};
-  fill(tile, shape);
+  fill(tile, shape, BY_THREADS);
   GemmPlan plan = gpu_product_plan(product, tile);
   double sums = (double)plan.batches * (double)plan.m * (double)plan.n;
   return ROUNDING * sums * (double)plan.k / shape->rate /
@@ -155,11 +155,11 @@ static double least_cycles(const GpuProduct *product, const ProductShape *shape)
 }
 
 /* A cut with fewer than `least` cycles (0: none yet), and its cycles. */
-static double search_list(const GpuProduct *product, Shapes list, double least, Cut *best) {
+static double search_list(const GpuProduct *product, Shapes list, int by, double least, Cut *best) {
   Cut cut = {{0}};
   for (int i = 0; i < list.n; i++) {
     const ProductShape *shape = &list.at[i];
-    fill(cut.at, shape);
+    fill(cut.at, shape, by);
     double multiply = least_cycles(product, shape);
     for (cut.at[GEMM_SPLITS] = 1; cut.at[GEMM_SPLITS] <= 64;
          cut.at[GEMM_SPLITS] = more_splits(cut.at[GEMM_SPLITS])) {
@@ -179,23 +179,23 @@ static double search_list(const GpuProduct *product, Shapes list, double least, 
    GROUP_CYCLES + n * GROUP_COLUMN cycles: a line through the times of both widths of GPT-2 124M's
    products on an H100, 128 and 256. Nobody has measured the widths between them, nor codes of 8
    bits, of which a tile of k has twice as many. */
-static ProductShape group_shape(const GpuProduct *product, int64_t n) {
+static ProductShape group_shape(const GpuProduct *product, int64_t n, int by) {
   int64_t k = gemm_depth(&product->p);
   ProductShape shape = {WGMMA_GROUPS * WGMMA_ROWS, n, k, WGMMA_ROWS, n, WGMMA_STAGES, 0};
   shape.rate = (double)(shape.m * n * shape.k) / (GROUP_CYCLES + GROUP_COLUMN * (double)n);
   for (; shape.stages > 3; shape.stages--) {
     Cut cut = {.at = {[GEMM_SPLITS] = 1}};
-    fill(cut.at, &shape);
+    fill(cut.at, &shape, by);
     if (gpu_product_plan(product, cut.at).shared[0] <= product->limit) break;
   }
   return shape;
 }
 
 /* One width, in equal shares. */
-static double search_shares(const GpuProduct *product, const ProductShape *shape, double least,
-                            Cut *best) {
+static double search_shares(const GpuProduct *product, const ProductShape *shape, int by,
+                            double least, Cut *best) {
   Cut cut = {.at = {[GEMM_SPLITS] = GEMM_SHARES}};
-  fill(cut.at, shape);
+  fill(cut.at, shape, by);
   while (cut.at[GEMM_STAGES] > 3 && !gpu_product_fits(product, cut.at)) cut.at[GEMM_STAGES]--;
   if (!gpu_product_fits(product, cut.at)) return least;
   GemmPlan plan = gpu_product_plan(product, cut.at);
@@ -211,15 +211,15 @@ static bool worth_other(double other, double known) {
 
 /* Cycles and the cut of the best width. The widest is known from measurements, so others, and equal
    shares, must save something by the model. */
-static double search_groups(const GpuProduct *product, Cut *best) {
+static double search_groups(const GpuProduct *product, int by, Cut *best) {
   double least = 0, narrower = 0, shared = 0;
   Cut cut, in_shares;
   for (int64_t n = WGMMA_MOST; n >= WGMMA_LEAST; n -= WGMMA_STEP) {
-    ProductShape shape = group_shape(product, n);
+    ProductShape shape = group_shape(product, n, by);
     Shapes one = {&shape, 1};
-    if (n == WGMMA_MOST) least = search_list(product, one, 0, best);
-    else narrower = search_list(product, one, narrower, &cut);
-    if (product->m->target.shares) shared = search_shares(product, &shape, shared, &in_shares);
+    if (n == WGMMA_MOST) least = search_list(product, one, by, 0, best);
+    else narrower = search_list(product, one, by, narrower, &cut);
+    if (product->m->target.shares) shared = search_shares(product, &shape, by, shared, &in_shares);
   }
   if (worth_other(narrower, least)) least = narrower, *best = cut;
   if (worth_other(shared, least)) least = shared, *best = in_shares;
@@ -229,8 +229,11 @@ static double search_groups(const GpuProduct *product, Cut *best) {
 /* The best cut and its cycles. */
 static double search(const GpuProduct *product, Cut *best) {
   Cut by_groups;
-  double least = search_list(product, shapes[product->math], 0, best);
-  double groups = product->math == GEMM_MMA ? search_groups(product, &by_groups) : 0;
+  double least = search_list(product, shapes[product->math], BY_THREADS, 0, best), groups = 0;
+  if (product->math == GEMM_MMA && product->m->target.bulk)
+    groups = search_groups(product, BY_BULK, &by_groups);
+  if (product->math == GEMM_MMA && !groups) /* also of operands that have no tensor map */
+    groups = search_groups(product, BY_THREADS, &by_groups);
   if (!groups || (least && groups >= least)) return least;
   *best = by_groups;
   return groups;
