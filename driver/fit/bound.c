@@ -11,7 +11,8 @@
 static const double SLACK = 0.998, /* what rounding and sharing of buffers may save */
     SHARED = 0.9,                  /* .. of temporaries, on several ranks */
     SINGLE = 0.95,                 /* .. what has no loop, a stack of one layer */
-    AHEAD = 0.99,                  /* what more layers hide where parameters are gathered ahead */
+    ALIKE = 0.99,    /* layers that follow each other may hide more than those of small programs */
+    AHEAD = 0.99,    /* what more layers hide where parameters are gathered ahead */
     OF_TURNS = 0.85; /* .. of operands kept for gradients of weights: some are computed again */
 
 /* The part of computed seconds that every plan takes. */
@@ -492,6 +493,15 @@ static double with_turns(const PlanBounds *bounds, const SpacePlan *plan, const 
   return step->update + bound_turns(bounds, plan, small, &step->layer) + others;
 }
 
+/* Messages of all micro-batches but the first: before it and after the last one, programs of few
+   layers may send otherwise. */
+static double with_more(const PlanBounds *bounds, const SpacePlan *plan, const SmallCost *small,
+                        const StepSeconds *step) {
+  double first = step->layers * step->layer.first + step->layer.first_outside;
+  return ALIKE * (plan->at[FIELD_MICRO] * first + step->update +
+                  (step->parts - 1) * bound_more(bounds, plan, small));
+}
+
 static double with_small(const PlanBounds *bounds, const SpacePlan *plan, const SmallCost *small,
                          const StepSeconds *step) {
   return plan->at[FIELD_PIPE] > 1 ? with_turns(bounds, plan, small, step)
@@ -520,6 +530,8 @@ Bound bound_below(const PlanBounds *bounds, const SpacePlan *plan, double enough
   seconds = hides ? fmax(seconds, sent) : seconds + sent;
   double ahead = saves_gathered(plan) ? AHEAD : 1;
   if (own && own->known) seconds = fmax(seconds, ahead * with_small(bounds, plan, own, &step));
+  if (own && plan->at[FIELD_PIPE] == 1)
+    seconds = fmax(seconds, with_more(bounds, plan, own, &step));
   Bound bound = {.seconds = of_time(bounds) * seconds,
                  .bytes = bytes_of(bounds, plan, &step.layer)};
   bound.guess = bound.seconds * usual_loss(bounds, plan) + (hides ? sent / 4 : 0);

@@ -47,6 +47,7 @@ typedef struct SmallCost { /* of small programs */
   double single, single_outside;
   /* Seconds of kernels during which a message can be in flight; .. that `least` counts. */
   double hidden[STEP_PARTS], least_hidden[STEP_PARTS];
+  double seconds[STEP_PARTS]; /* of a plan without stages, with its mesh: all */
   uint32_t n;
   SmallSent sent[MOST_SENT];
   CostLayer layer; /* its axes are fields of a plan */
@@ -163,6 +164,9 @@ double bound_later(const PlanBounds *bounds, const SpacePlan *plan, const SmallC
 /* Seconds of all its messages in a step, at least. */
 double bound_sent(const PlanBounds *bounds, const SpacePlan *plan, const SmallCost *cost,
                   double layers, double parts);
+/* Seconds of one more micro-batch of a plan without stages, with its messages, if its layers follow
+   each other as those of its own programs do; 0: not known. */
+double bound_more(const PlanBounds *bounds, const SpacePlan *plan, const SmallCost *cost);
 /* .. of kernels during which one can be in flight, at most; of those that LayerCost.least counts,
    unless it is the plan's micro-batch. */
 double bound_hidden(const SpacePlan *plan, const SmallCost *cost, double layers, double parts);

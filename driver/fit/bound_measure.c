@@ -123,6 +123,8 @@ static void keep_small(PlanBounds *bounds, const Small *small) {
          hidden(&three->micro), parts);
   divide(cost.least_hidden, least_hidden(&two->forecast), least_hidden(&two->micro),
          least_hidden(&three->forecast), least_hidden(&three->micro), parts);
+  divide(cost.seconds, two->forecast.seconds, two->micro.seconds, three->forecast.seconds,
+         three->micro.seconds, parts);
   vec_push(bounds->space->o->c->arena, bounds->small, cost);
 }
 

@@ -3,8 +3,9 @@
    can hide. None of it depends on stages, nor on the order of the mesh, but for which of ZeRO's
    axes is first: plans that differ by those alone share the programs, and their links give the
    time of the messages. For messages inside of a copy this is so whatever ZeRO sends; where many
-   copies make the compiler send or compute more, these bounds are those of one copy. Must not:
-   judge. */
+   copies make the compiler send or compute more, these bounds are those of one copy. Programs of a
+   plan without stages and `replica` have its whole mesh: one more micro-batch takes nearly as many
+   seconds in them, with all layers, as in the plan. Must not: judge. */
 #include "bound.h"
 #include "ir/support/num.h"
 #include <math.h>
@@ -49,11 +50,19 @@ static SpacePlan own_of(const PlanBounds *bounds, const SpacePlan *plan) {
   return copy;
 }
 
+/* May its own programs have its mesh? Sums over `replica` are left out: they travel in buckets of
+   several layers. */
+static bool is_whole(const SpacePlan *plan) {
+  return plan->at[FIELD_PIPE] == 1 && plan->at[FIELD_REPLICA] == 1;
+}
+
 SpacePlan bound_copy(const PlanBounds *bounds, const SpacePlan *plan, bool inside, int micro) {
   SpacePlan copy = inside ? split_of(bounds, plan) : own_of(bounds, plan);
   int32_t *at = copy.at;
-  at[FIELD_REPLICA] = at[FIELD_PIPE] = 1, at[FIELD_MICRO] = micro;
-  at[FIELD_PIPELINE] = at[FIELD_OFFLOAD] = 0;
+  bool whole = !inside && is_whole(plan) && at[FIELD_OVERLAP] == plan->at[FIELD_OVERLAP];
+  at[FIELD_MICRO] = micro, at[FIELD_PIPELINE] = at[FIELD_OFFLOAD] = 0;
+  if (whole) return copy;
+  at[FIELD_REPLICA] = at[FIELD_PIPE] = 1;
   at[FIELD_ORDER] =
       at[FIELD_OVER] && space_data_first(plan) ? ORDER_DATA_FIRST : ORDER_CONTEXT_FIRST;
   return copy;
@@ -160,6 +169,14 @@ double bound_sent(const PlanBounds *bounds, const SpacePlan *plan, const SmallCo
   if (slot->of != of || memcmp(&slot->plan, &key, sizeof key) != 0)
     *slot = (SentSeconds){of, key, sent_seconds(bounds, plan, cost, layers, parts)};
   return slot->seconds;
+}
+
+double bound_more(const PlanBounds *bounds, const SpacePlan *plan, const SmallCost *cost) {
+  const int32_t *at = plan->at;
+  bool same = cost->known && !cost->inside && cost->micro == at[FIELD_MICRO] && is_whole(plan) &&
+              !at[FIELD_OFFLOAD] && at[FIELD_OVERLAP] == cost->plan.at[FIELD_OVERLAP];
+  double layers = (double)bound_layers(bounds->space, plan);
+  return same ? layers * cost->seconds[OF_LAYER_AND_PART] + cost->seconds[OF_PART] : 0;
 }
 
 double bound_hidden(const SpacePlan *plan, const SmallCost *cost, double layers, double parts) {
