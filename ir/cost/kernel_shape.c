@@ -90,11 +90,25 @@ KernelShape kernel_shape(const Module *m, const Fn *kernel) {
 }
 
 KernelShape kernel_shape_once(const Module *m, KernelShapes *known, const Fn *kernel) {
-  for (uint32_t i = 0; i < known->at.n; i++)
+  for (uint32_t i = 0; known && i < known->at.n; i++)
     if (known->at.at[i].kernel == kernel) return known->at.at[i].shape;
   KnownShape one = {kernel, kernel_shape(m, kernel)};
-  vec_push(m->arena, known->at, one);
+  if (known) vec_push(m->arena, known->at, one);
   return one.shape;
+}
+
+static KnownWork work_of(const Module *m, const Fn *kernel) {
+  IrCount count = ir_count(m, kernel);
+  return (KnownWork){kernel, count.flop, count.bytes, ir_codes_flop(m, kernel)};
+}
+
+KnownWork kernel_work_once(const Module *m, KernelShapes *known, const Fn *kernel) {
+  if (!known) return work_of(m, kernel);
+  for (uint32_t i = 0; i < known->work.n; i++)
+    if (known->work.at[i].kernel == kernel) return known->work.at[i];
+  KnownWork one = work_of(m, kernel);
+  vec_push(m->arena, known->work, one);
+  return one;
 }
 
 /* ---- as text ---- */

@@ -33,13 +33,19 @@ typedef struct KnownShape {
   const Fn *kernel;
   KernelShape shape;
 } KnownShape;
-typedef struct KernelShapes { /* of programs that do not change meanwhile */
+typedef struct KnownWork {
+  const Fn *kernel;
+  double flop, bytes, codes; /* operations; of these on codes of 8 bits */
+} KnownWork;
+typedef struct KernelShapes { /* of programs whose kernels do not change meanwhile */
   VEC(KnownShape) at;
+  VEC(KnownWork) work;
 } KernelShapes;
 
 KernelShape kernel_shape(const Module *m, const Fn *kernel);
-/* The same, found once for each kernel. */
+/* The same, found once for each kernel; known: NULL: each time. */
 KernelShape kernel_shape_once(const Module *m, KernelShapes *known, const Fn *kernel);
+KnownWork kernel_work_once(const Module *m, KernelShapes *known, const Fn *kernel);
 /* f32 1024 2304 ..: all but the family, in m's arena. */
 const char *kernel_shape_text(Arena *arena, const KernelShape *shape);
 /* family: contract, attention, attention_grad. False: it is no such text. */

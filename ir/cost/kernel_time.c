@@ -156,8 +156,7 @@ static double recorded_seconds(const Machine *machine, const KernelRecord *recor
 
 static KernelTime reached(const Module *m, const Machine *machine, const Fn *f) {
   const Arch *reach = machine->reach;
-  KernelShape shape =
-      machine->shapes ? kernel_shape_once(m, machine->shapes, f) : kernel_shape(m, f);
+  KernelShape shape = kernel_shape_once(m, machine->shapes, f);
   KernelTime time = {.part = {[PART_LAUNCH] = reach->launch}};
   KernelRecord record;
   bool same;
@@ -177,10 +176,10 @@ static KernelTime reached(const Module *m, const Machine *machine, const Fn *f) 
 
 KernelTime kernel_time(const Module *m, const Machine *machine, const Fn *kernel) {
   if (machine->reach) return reached(m, machine, kernel);
-  IrCount count = ir_count(m, kernel);
-  double spared = ir_codes_flop(m, kernel) * (1 - 1.0 / CODES_RATE),
-         work = (count.flop - spared) / machine->flops,
-         memory = machine->hbm > 0 ? count.bytes / machine->hbm : 0;
+  KnownWork known = kernel_work_once(m, machine->shapes, kernel);
+  double spared = known.codes * (1 - 1.0 / CODES_RATE),
+         work = (known.flop - spared) / machine->flops,
+         memory = machine->hbm > 0 ? known.bytes / machine->hbm : 0;
   return (KernelTime){
       .part = {
           [PART_PRODUCTS] = work > memory ? work : 0, [PART_MEMORY] = work > memory ? 0 : memory}};

@@ -26,8 +26,7 @@ typedef struct Machine {
   const Arch *reach; /* of a forecast (forecast.h): what programs reach; the rates above, but flops,
                         are those that they reach; NULL: peaks */
   const KernelRecords *records; /* of a forecast; NULL: none */
-  KernelShapes *shapes; /* of a forecast: of its programs' kernels, as far as they are known; NULL:
-                           none is kept */
+  KernelShapes *shapes; /* of programs' kernels, as far as they are known; NULL: none is kept */
 } Machine;
 
 enum { ENDLESS = 1 };

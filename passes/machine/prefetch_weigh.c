@@ -134,6 +134,7 @@ static int64_t most_rounds(Module *m) {
 
 static Weighing weighing_of(Module *m) {
   Weighing weighing = {.m = m, .machine = plan_machine(m)};
+  weighing.machine.shapes = ARENA_NEW(m->arena, KernelShapes);
   weighing.asked.ahead = flights_ahead(m);
   weighing.asked.overlap = plan_overlaps(m);
   int64_t most = most_rounds(m);
