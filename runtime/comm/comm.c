@@ -330,7 +330,7 @@ static void record(const RtJob *job, RecordKind kind) {
 static void run_job(const RtJob *job) {
   const RankGroup *group = &job->comm->group[job->channel];
   double start = rt_now();
-  job->comm->recorded++;
+  job->comm->recorded++, job->comm->late = 0;
   record(job, RECORD_CALL);
   bool ends = at_end(job->what, group);
   if (group->n == 1 || ends)
@@ -341,6 +341,7 @@ static void run_job(const RtJob *job) {
   record(job, RECORD_CALL_END);
   if (!ends) watch(job->comm, job->count - job->comm->count, start, false);
   add(job->count, job->what, group->n, rt_now() - start);
+  job->count->late += job->comm->late;
 }
 
 static void run(Comm *c, int channel, const rt_collective *what, CommCount *count, const void *send,

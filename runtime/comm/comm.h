@@ -50,6 +50,7 @@ typedef struct CommCount { /* of one collective, or of the runtime's own exchang
   int64_t calls;
   double elements, bytes, seconds; /* elements and bytes each rank sends in paper counting */
   double waited;                   /* seconds that the main thread was blocked by it */
+  double late; /* of `seconds`: until the last rank had begun it, where the communicator knows */
 } CommCount;
 
 /* Reports the time of a message for a trace: collective `row` of the table took from .. to. With
@@ -80,6 +81,7 @@ struct Comm {
   void *watcher;
   struct Record *record; /* the flight recorder; NULL: none */
   uint32_t recorded;     /* messages of this rank so far */
+  double late;           /* of the call that runs: CommCount.late */
 };
 
 int64_t rt_mesh_ranks(const rt_program *program);

@@ -66,6 +66,8 @@ typedef struct LocalCall { /* one collective of one rank */
   unsigned *round;
   unsigned long long mark;
   int size; /* of an element */
+  bool met; /* all ranks have begun it */
+  double *late;
   const char *send;
   char *receive;
 } LocalCall;
@@ -139,8 +141,11 @@ static Lane *fill(LocalCall *call) {
 
 /* The slot is filled: afterwards all slots can be read. */
 static void meet(LocalCall *call) {
+  double start = call->met ? 0 : rt_now();
   advance(call, &lane_of(call, call->g->me)->arrived, ++*call->round);
   await(call, true, *call->round);
+  if (!call->met) *call->late = rt_now() - start;
+  call->met = true;
   compare(call);
 }
 
@@ -305,6 +310,7 @@ static void local_collect(Comm *c, const RankGroup *group, int channel, const rt
                     .lane = comm->lane + (int64_t)channel * comm->world,
                     .round = &comm->round[channel],
                     .size = rt_elem_bytes((int)what->elem),
+                    .late = &c->late,
                     .send = send,
                     .receive = receive};
   call.mark = rt_watchdog_enter(&comm->watchdog, what);

@@ -74,7 +74,8 @@ static void take_slowest(double *rate, double other) {
   if (other > 0 && (*rate <= 0 || other < *rate)) *rate = other;
 }
 
-/* Bytes per second over an axis in a ring; 0: no long message was sent. */
+/* Bytes per second over an axis in a ring, without the time until all ranks have come to a message;
+   0: no long message was sent. */
 static double axis_rate(const Trace *trace, const Comm *c, int axis) {
   double bytes = 0, seconds = 0, n = (double)c->group[axis].n;
   for (int i = 0; i < trace->program->ncollectives; i++) {
@@ -83,7 +84,7 @@ static double axis_rate(const Trace *trace, const Comm *c, int axis) {
     double calls = (double)(now->calls - before->calls), more = now->bytes - before->bytes;
     if (row->axis != axis || rt_is_hop(row->kind) || calls <= 0 || more < calls * LONG) continue;
     bytes += more * (rt_collective_facts[row->kind].shifts ? 1 : (n - 1) / n),
-        seconds += now->seconds - before->seconds;
+        seconds += now->seconds - before->seconds - (now->late - before->late);
   }
   return seconds > 0 ? bytes / seconds : 0;
 }
