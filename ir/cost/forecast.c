@@ -75,6 +75,12 @@ static double measured(Forecast *forecast, const Module *m, const char *key, dou
   return rate / all;
 }
 
+/* Threads of a rank wait for the slowest core after each kernel, ranks on cores of their own in
+   messages. While one of the ranks that share a core waits, the others compute. */
+static bool waits_for_slowest(const Machine *machine) {
+  return !machine->gpus && machine->on_core <= 1 && (machine->threads > 1 || machine->in_node > 1);
+}
+
 /* The shares of the arch, and what the machine block gives in place of them. */
 static Arch *shares_of(Forecast *forecast, const Module *m) {
   const Machine *machine = &forecast->machine;
@@ -88,7 +94,7 @@ static Arch *shares_of(Forecast *forecast, const Module *m) {
   own->memory =
       measured(forecast, m, "machine.reached.memory", in_rate * machine->hbm, own->memory);
   own->launch = measured(forecast, m, "machine.reached.launch", 1, own->launch);
-  if (machine->threads > 1) {
+  if (waits_for_slowest(machine)) {
     double joined = measured(forecast, m, "machine.reached.joined", 1, own->joined);
     own->products *= joined, own->attention *= joined, own->memory *= joined;
   }

@@ -155,8 +155,8 @@ double machine_waits(const Machine *machine, double own, double waited) {
 
 double message_load(const Module *m, const Machine *machine, int axis) {
   if (machine->carries <= 0 || (machine->gpus && !axis_crosses(m, machine, axis))) return 0;
-  double busy = machine->on_core * axis_rate(m, machine, axis) / machine->carries;
-  return (busy < 1 ? busy : 1) / (double)machine->threads;
+  double busy = axis_rate(m, machine, axis) / machine->carries;
+  return (busy < 1 ? busy : 1) / ((double)machine->threads * machine->on_core);
 }
 
 bool machine_is_known(const Module *m, const Machine *machine) {
