@@ -26,12 +26,22 @@ typedef struct Weighing {
   Module *m;
   Machine machine;
   FlightsAsked asked;
-  Weighed *fn; /* by function; sound NULL: a kernel */
+  Weighed *fn;   /* by function; sound NULL: a kernel */
+  double *waits; /* by function: of an entry; less than 0: it has changed since */
 } Weighing;
 
 static void redirect(Fn *f, const Fn *from, Fn *to) {
   for (OpId i = 0; f && i < f->ops.n; i++)
     if (f->ops.at[i].callee == from) f->ops.at[i].callee = to;
+}
+
+static bool runs(const Fn *f, const Fn *of) {
+  bool found = f == of;
+  for (OpId i = 0; i < f->ops.n && !found; i++) {
+    const Fn *callee = f->ops.at[i].callee;
+    found = callee && callee->kind != FN_KERNEL && runs(callee, of);
+  }
+  return found;
 }
 
 static void put(Weighing *weighing, Weighed *weighed, Flown with) {
@@ -41,6 +51,8 @@ static void put(Weighing *weighing, Weighed *weighed, Flown with) {
   module_replace(weighing->m, old, weighed->now);
   for (uint32_t i = 0; i < weighing->m->fns.n; i++)
     redirect(weighing->fn[i].sound, old, weighed->now);
+  for (uint32_t i = 0; i < weighing->m->fns.n; i++)
+    if (runs(weighing->m->fns.at[i], weighed->now)) weighing->waits[i] = -1;
 }
 
 static void apply(Weighing *weighing, Weighed *weighed) {
@@ -56,16 +68,22 @@ static void apply_all(Weighing *weighing) {
 
 /* ---- hidden time ---- */
 
-/* Seconds that kernels wait for messages, or lose to concurrent messages, in all entries
-   together. */
+/* Seconds that kernels wait for messages, or lose to concurrent messages. */
+static double waits_of(const Weighing *weighing, const Fn *entry) {
+  EventList list = events_in_order(weighing->m, entry);
+  Lanes lanes = lanes_of(weighing->m, &weighing->machine, &list);
+  double sum = lanes.slowed;
+  for (uint32_t k = 0; k < weighing->m->mesh.n; k++) sum += lanes.exposed[k];
+  return sum;
+}
+
+/* The same, in all entries together. */
 static double exposed(Weighing *weighing) {
   double sum = 0;
   for (uint32_t i = 0; i < weighing->m->fns.n; i++) {
     if (weighing->m->fns.at[i]->kind != FN_ENTRY) continue;
-    EventList list = events_in_order(weighing->m, weighing->m->fns.at[i]);
-    Lanes lanes = lanes_of(weighing->m, &weighing->machine, &list);
-    for (uint32_t k = 0; k < weighing->m->mesh.n; k++) sum += lanes.exposed[k];
-    sum += lanes.slowed;
+    if (weighing->waits[i] < 0) weighing->waits[i] = waits_of(weighing, weighing->m->fns.at[i]);
+    sum += weighing->waits[i];
   }
   return sum;
 }
@@ -141,8 +159,10 @@ static Weighing weighing_of(Module *m) {
   if (weighing.asked.ahead.bytes || weighing.asked.ahead.layers > most)
     weighing.asked.ahead.layers = most;
   weighing.fn = ARENA_ARRAY(m->arena, Weighed, m->fns.n + 1);
+  weighing.waits = ARENA_ARRAY(m->arena, double, m->fns.n + 1);
   for (uint32_t i = 0; i < m->fns.n; i++) {
     Fn *f = m->fns.at[i];
+    weighing.waits[i] = -1;
     if (f->kind == FN_KERNEL) continue;
     weighing.fn[i] =
         (Weighed){.sound = f, .now = f, .stays = ARENA_ARRAY(m->arena, bool, f->ops.n + 1)};
