@@ -6,6 +6,7 @@
 #include "forecast_source.h"
 #include "ir/support/num.h"
 #include "ir/plan/module_settings.h"
+#include "ir/plan/stage_class.h"
 #include "ir/shape/placement.h"
 #include <string.h>
 
@@ -76,9 +77,11 @@ static double measured(Forecast *forecast, const Module *m, const char *key, dou
 }
 
 /* Threads of a rank wait for the slowest core after each kernel, ranks on cores of their own in
-   messages. While one of the ranks that share a core waits, the others compute. */
-static bool waits_for_slowest(const Machine *machine) {
-  return !machine->gpus && machine->on_core <= 1 && (machine->threads > 1 || machine->in_node > 1);
+   messages. While one of the ranks that share a core waits, the others compute; waits of stages are
+   those of their schedule. */
+static bool waits_for_slowest(const Module *m, const Machine *machine) {
+  bool ranks = machine->in_node > 1 && module_class(m).axis < 0;
+  return !machine->gpus && machine->on_core <= 1 && (machine->threads > 1 || ranks);
 }
 
 /* The shares of the arch, and what the machine block gives in place of them. */
@@ -94,7 +97,7 @@ static Arch *shares_of(Forecast *forecast, const Module *m) {
   own->memory =
       measured(forecast, m, "machine.reached.memory", in_rate * machine->hbm, own->memory);
   own->launch = measured(forecast, m, "machine.reached.launch", 1, own->launch);
-  if (waits_for_slowest(machine)) {
+  if (waits_for_slowest(m, machine)) {
     double joined = measured(forecast, m, "machine.reached.joined", 1, own->joined);
     own->products *= joined, own->attention *= joined, own->memory *= joined;
   }
