@@ -39,7 +39,8 @@ enum { MMA, WGMMA }; /* instructions of products; wgmma is sm_90a's alone, no ne
               .shared_most = (most),                                                               \
               .shared_per_multiprocessor = (int64_t)(all) << 10,                                   \
               .multiprocessors = (count),                                                          \
-              .shares = (math) == WGMMA},                                                         \
+              .shares = (math) == WGMMA,                                                          \
+              .bulk = (math) == WGMMA},                                                           \
     .memory_bytes = (memory)*GIB,                                                                  \
   }
 /* clang-format on */

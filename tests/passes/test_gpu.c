@@ -69,8 +69,7 @@ static void pieces_need_alignment(void **state) {
   ctx_free(c);
 }
 
-/* Only wgmma, of operands whose maps have at most five dims, is filled by bulk copies; no rule
-   chooses them. */
+/* Only wgmma, of operands whose maps have at most five dims, is filled by bulk copies. */
 static void bulk_copies_fit_some(void **state) {
   (void)state;
   static const struct {
