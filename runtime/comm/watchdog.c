@@ -80,21 +80,9 @@ static void call_text(const Watchdog *watchdog, int rank, char *text, size_t siz
   } else snprintf(text, size, "#%u: %.*s", number, PEER_TEXT - 1, peer->text);
 }
 
-/* "rank 1 (node7, pid 4711)"; of a rank that ended early, neither machine nor number is known. */
-static void who_text(const Peer *peer, int rank, char *text, size_t size) {
-  int n = snprintf(text, size, "rank %d", rank);
-  if (*peer->host)
-    snprintf(text + n, size - (size_t)n, " (%.64s, pid %lld)", peer->host, (long long)peer->pid);
-}
-
 static void where_text(const Watchdog *watchdog, int rank, char *text, size_t size) {
   char call[400];
-  const Peer *peer = &watchdog->table->peer[rank];
-  bool inside = atomic_load(&peer->inside);
-  if (!*peer->host) {
-    snprintf(text, size, "before it had met the others");
-    return;
-  }
+  bool inside = atomic_load(&watchdog->table->peer[rank].inside);
   call_text(watchdog, rank, call, sizeof call);
   snprintf(text, size, "%s %s", inside ? "in" : "after", call);
 }
@@ -123,7 +111,7 @@ static _Noreturn void give_up(const Watchdog *watchdog, Failure failure) {
   const Peer *peer = &watchdog->table->peer[rank];
   char who[120], where[440], there[440];
   Fault f;
-  who_text(peer, rank, who, sizeof who);
+  snprintf(who, sizeof who, "rank %d (%.64s, pid %lld)", rank, peer->host, (long long)peer->pid);
   where_text(watchdog, rank, where, sizeof where);
   switch (failure_kind(failure)) {
   case FAILURE_ENDED:

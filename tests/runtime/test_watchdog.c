@@ -135,24 +135,6 @@ static void test_stopped(void **state) {
   free(j);
 }
 
-/* A rank that ends before it has said its machine and number is named without them. */
-static void test_unmet(void **state) {
-  (void)state;
-  Job *j = job_of(0);
-  Peer *peer = &j->g.table->peer[1];
-  char text[440];
-  who_text(peer, 1, text, sizeof text);
-  assert_string_equal(text, "rank 1");
-  where_text(&j->g, 1, text, sizeof text);
-  assert_string_equal(text, "before it had met the others");
-  strcpy(peer->host, "node7"), peer->pid = 4711;
-  who_text(peer, 1, text, sizeof text);
-  assert_string_equal(text, "rank 1 (node7, pid 4711)");
-  where_text(&j->g, 1, text, sizeof text);
-  assert_string_equal(text, "after the start");
-  free(j);
-}
-
 static void test_at_odds(void **state) {
   (void)state;
   Job *j = job_of(0);
@@ -207,11 +189,9 @@ static void test_own_pause(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_pause),     cmocka_unit_test(test_silent),
-      cmocka_unit_test(test_told),      cmocka_unit_test(test_stopped),
-      cmocka_unit_test(test_unmet),     cmocka_unit_test(test_at_odds),
-      cmocka_unit_test(test_late),      cmocka_unit_test(test_left),
-      cmocka_unit_test(test_own_pause),
+      cmocka_unit_test(test_pause),   cmocka_unit_test(test_silent),    cmocka_unit_test(test_told),
+      cmocka_unit_test(test_stopped), cmocka_unit_test(test_at_odds),   cmocka_unit_test(test_late),
+      cmocka_unit_test(test_left),    cmocka_unit_test(test_own_pause),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
