@@ -4,8 +4,8 @@
    axes is first: plans that differ by those alone share the programs, and their links give the
    time of the messages. For messages inside of a copy this is so whatever ZeRO sends; where many
    copies make the compiler send or compute more, these bounds are those of one copy. Programs of a
-   plan without stages and `replica` have its whole mesh: one more micro-batch takes nearly as many
-   seconds in them, with all layers, as in the plan. Must not: judge. */
+   plan without stages, `replica` and experts have its whole mesh: one more micro-batch takes nearly
+   as many seconds in them, with all layers, as in the plan. Must not: judge. */
 #include "bound.h"
 #include "ir/support/num.h"
 #include <math.h>
@@ -51,15 +51,17 @@ static SpacePlan own_of(const PlanBounds *bounds, const SpacePlan *plan) {
 }
 
 /* May its own programs have its mesh? Sums over `replica` are left out: they travel in buckets of
-   several layers. */
-static bool is_whole(const SpacePlan *plan) {
-  return plan->at[FIELD_PIPE] == 1 && plan->at[FIELD_REPLICA] == 1;
+   several layers. A space with experts has several times as many orders of its meshes, and a search
+   has no time for programs of each: plans that differ by the order alone share them. */
+static bool is_whole(const PlanBounds *bounds, const SpacePlan *plan) {
+  const int32_t *at = plan->at;
+  return at[FIELD_PIPE] == 1 && at[FIELD_REPLICA] == 1 && !*bounds->space->experts;
 }
 
 SpacePlan bound_copy(const PlanBounds *bounds, const SpacePlan *plan, bool inside, int micro) {
   SpacePlan copy = inside ? split_of(bounds, plan) : own_of(bounds, plan);
   int32_t *at = copy.at;
-  bool whole = !inside && is_whole(plan) && at[FIELD_OVERLAP] == plan->at[FIELD_OVERLAP];
+  bool whole = !inside && is_whole(bounds, plan) && at[FIELD_OVERLAP] == plan->at[FIELD_OVERLAP];
   at[FIELD_MICRO] = micro, at[FIELD_PIPELINE] = at[FIELD_OFFLOAD] = 0;
   if (whole) return copy;
   at[FIELD_REPLICA] = at[FIELD_PIPE] = 1;
@@ -173,8 +175,9 @@ double bound_sent(const PlanBounds *bounds, const SpacePlan *plan, const SmallCo
 
 double bound_more(const PlanBounds *bounds, const SpacePlan *plan, const SmallCost *cost) {
   const int32_t *at = plan->at;
-  bool same = cost->known && !cost->inside && cost->micro == at[FIELD_MICRO] && is_whole(plan) &&
-              !at[FIELD_OFFLOAD] && at[FIELD_OVERLAP] == cost->plan.at[FIELD_OVERLAP];
+  bool same = cost->known && !cost->inside && cost->micro == at[FIELD_MICRO] &&
+              is_whole(bounds, plan) && !at[FIELD_OFFLOAD] &&
+              at[FIELD_OVERLAP] == cost->plan.at[FIELD_OVERLAP];
   double layers = (double)bound_layers(bounds->space, plan);
   return same ? layers * cost->seconds[OF_LAYER_AND_PART] + cost->seconds[OF_PART] : 0;
 }
