@@ -15,9 +15,9 @@
 
    Attention has one share of the peak for the scores that its mask admits, and ends of its blocks
    of queries. Bytes move at the share of hbm that kernels reach, concurrently with the arithmetic.
-   Attention by warpgroups has a model (attention_time.h). Programs that fuse less
-   (`apart`) move those of other kernels more often, store scores, and work on signs in passes over
-   all numbers. Tuning records take precedence (kernel_record.h). */
+   Attention by warpgroups has a model (attention_time.h). Programs that fuse less (`apart`) move
+   those of other kernels more often, store scores, and work on signs in passes over all numbers.
+   Tuning records take precedence (kernel_record.h). */
 #include "kernel_time.h"
 #include "attention_time.h"
 #include "count.h"
