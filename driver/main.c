@@ -4,6 +4,7 @@
    is missing, 70 an error of shardc itself. There is no command by default, so that new ones can be
    added without changing the meaning of old lines. */
 #include "cmd.h"
+#include "ir/support/stack_room.h"
 #include <signal.h>
 #include <unistd.h>
 
@@ -58,7 +59,20 @@ static void on_abort(int signal) {
   _exit(EXIT_BUG);
 }
 
+/* The limits of nesting (frontend/syntax, frontend/model) are made for this many bytes. */
+static const size_t STACK = (size_t)8 << 20;
+
+static Exit no_stack(size_t had) {
+  fprintf(stderr,
+          "shardc: the stack is limited to %zu KiB, and %zu are needed: `ulimit -s %zu` before it "
+          "starts\n",
+          had >> 10, STACK >> 10, STACK >> 10);
+  return EXIT_ENVIRONMENT;
+}
+
 int main(int argc, char **argv) {
+  size_t had = 0;
+  if (!stack_room(STACK, &had)) return no_stack(had);
   signal(SIGABRT, on_abort);
   signal(SIGXFSZ, SIG_IGN); /* the write past a limit of file sizes fails, and is reported */
   const char *first = argc > 1 ? argv[1] : "";

@@ -2,6 +2,7 @@
    and runtime belong together, meets the other ranks, runs a command. */
 #include "runtime/device/shard_piece.h"
 #include "run.h"
+#include "ir/support/stack_room.h"
 #include "runtime/base/file.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,11 +56,20 @@ static void print_version(const rt_program *p) {
            rt_mesh_ranks(p) > 1 ? "s" : "", p->hash);
 }
 
+static bool check_stack(Fault *f) {
+  enum { KIB = 1024, LEAST = 1024 * KIB };
+  size_t had = 0;
+  if (stack_room(LEAST, &had)) return true;
+  rt_fault(f, 701, "the stack is limited to %zu KiB, and %d are needed", had / KIB, LEAST / KIB);
+  return rt_help(f, "`ulimit -s %d` before it starts", LEAST / KIB);
+}
+
 int main(int argc, char **argv) {
   Run run = {.p = &rt_the_program, .started = rt_now(), .lock = -1, .folder = -1}, *r = &run;
   Fault f = {0};
   const char *slash = strrchr(argv[0], '/'), *name = slash ? slash + 1 : argv[0];
-  if (!check_program(r->p, &f) || !rt_options_read(&r->o, argc, argv, &f)) rt_die(&f);
+  if (!check_stack(&f) || !check_program(r->p, &f) || !rt_options_read(&r->o, argc, argv, &f))
+    rt_die(&f);
   if (r->o.at[OPT_help].given) return rt_options_help(name, r->p->model), written(0);
   if (r->o.at[OPT_version].given) return print_version(r->p), written(0);
   r->first = r->p;

@@ -73,6 +73,9 @@ if [ -e /dev/full ]; then
   expect 4 err "help: free some space" dump "$examples/mlp.shard" -o /dev/full
   expect 4 err "help: free some space" launch slurm "$examples/mlp.shard" -o /dev/full
 fi
+(ulimit -s 128; expect 4 err "the stack is limited to 128 KiB, and 8192 are needed" check "$examples/gpt2.shard"
+  exit $failed) || failed=1
+(ulimit -S -s 128; expect 0 out "" check "$examples/gpt2.shard"; exit $failed) || failed=1 # which is raised
 (ulimit -f 1; expect 4 err "too large" dump "$examples/mlp.shard" -o large.ir; exit $failed) || failed=1
 expect 0 out "^fuse" dump --list
 # Options that a call would ignore are refused, and numbers are whole words.

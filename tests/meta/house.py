@@ -55,7 +55,7 @@ OPEN = {('runtime', 'runtime/rt.h'), ('runtime', 'runtime/rt_abi.def'),
         # what generated code sees
         ('runtime', 'ir/support/num.h'), ('runtime', 'ir/support/numbers.h'),
         ('runtime', 'ir/support/variance_refresh.h'),
-        ('runtime', 'ir/support/columns.h'),
+        ('runtime', 'ir/support/columns.h'), ('runtime', 'ir/support/stack_room.h'),
         ('runtime', 'ir/support/sha256.h'), ('runtime', 'ir/schedule/send_queue.h'),  # inline, one meaning for all
         ('runtime', 'ir/collectives.def'), ('runtime', 'ir/communicators.def'),
         ('runtime', 'ir/arenas.def'), ('runtime', 'ir/phases.def'),

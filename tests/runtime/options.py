@@ -3,15 +3,15 @@ steps that is damaged: on a program written by hand.
 
     python3 options.py TOY
 """
-import os, random, shutil, subprocess, sys, tempfile
+import os, random, resource, shutil, subprocess, sys, tempfile
 
 TOY = os.path.abspath(sys.argv[1])
 D = tempfile.mkdtemp(prefix='toy options ')
 rng = random.Random(7)
 
 
-def toy(*args, expect=0, says=''):
-    p = subprocess.run([TOY, *args], cwd=D, capture_output=True, timeout=1200, env=dict(os.environ, NO_COLOR='1'))
+def toy(*args, expect=0, says='', **kw):
+    p = subprocess.run([TOY, *args], cwd=D, capture_output=True, timeout=1200, env=dict(os.environ, NO_COLOR='1'), **kw)
     out, err = p.stdout.decode('latin1'), p.stderr.decode('latin1')
     if p.returncode != expect or says not in out + err:
         sys.exit(f'toy {args}\n  exit {p.returncode}, expected {expect} and `{says}`\n{out}\n{err}')
@@ -32,6 +32,14 @@ def case_meanings():
             ('tok', 'tokenizer'), ('reverse-prompt', 'stop'), ('top_kk', 'top-k'), ('prom', 'prompt'):
         toy('sample', f'--{word}', '1', expect=2, says=f'did you mean --{means}?')
     check('did you mean' not in toy('sample', '--kold', '1', expect=2, says='R0102'), 'too far from --keep')
+
+
+def case_stack():
+    """A stack that is too small is raised, or refused."""
+    def least(soft, hard):
+        return lambda: resource.setrlimit(resource.RLIMIT_STACK, (soft << 10, hard << 10))
+    train('--out', 'stack', '--steps', '2', preexec_fn=least(64, 8192))
+    toy('info', preexec_fn=least(128, 128), expect=1, says='the stack is limited to 128 KiB, and 1024 are needed')
 
 
 def case_numbers():
