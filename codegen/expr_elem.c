@@ -40,12 +40,16 @@ static LLVMValueRef arithmetic(Emit *e, OpCode c, ElemClass class, LLVMValueRef 
   }
 }
 
-/* The larger + log1p(e^-|a - b|): -inf is the logarithm of 0. */
+/* The larger + log1p(e^-|a - b|). -inf is the logarithm of 0: an infinite sum is the larger, not
+   the NaN of inf - inf. */
 static LLVMValueRef log_add_exp(Emit *e, LLVMValueRef a, LLVMValueRef b) {
-  LLVMValueRef far = LLVMBuildFSub(e->builder, a, b, "");
+  LLVMValueRef far = LLVMBuildFSub(e->builder, a, b, ""), most = math_max(e, a, b);
   far = LLVMBuildFNeg(e->builder, emit_intrinsic(e, "llvm.fabs", LLVMTypeOf(far), 1, &far), "");
   LLVMValueRef rest = math_unary(e, OP_log1p, math_unary(e, OP_exp, far));
-  return LLVMBuildFAdd(e->builder, math_max(e, a, b), rest, "");
+  LLVMValueRef size = emit_intrinsic(e, "llvm.fabs", LLVMTypeOf(most), 1, &most);
+  LLVMValueRef infinite = LLVMConstReal(LLVMTypeOf(most), INFINITY);
+  infinite = LLVMBuildFCmp(e->builder, LLVMRealOEQ, size, infinite, "");
+  return LLVMBuildSelect(e->builder, infinite, most, LLVMBuildFAdd(e->builder, most, rest, ""), "");
 }
 
 /* Many elements divided by one number: multiplied by its reciprocal, which the pipeline moves out

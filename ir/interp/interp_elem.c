@@ -28,7 +28,7 @@ static double do_and(double a, double b) { return a != 0 && b != 0; }
 static double do_or(double a, double b) { return a != 0 || b != 0; }
 
 double real_logaddexp(double a, double b) {
-  double most = a > b ? a : b;
+  double most = a > b || isnan(a) ? a : b;
   return isinf(most) ? most : most + log1p(exp(-fabs(a - b)));
 }
 

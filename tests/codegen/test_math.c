@@ -104,6 +104,23 @@ static void test_special(void **state) {
   harness_free(h);
 }
 
+/* Two numbers that have no finite sum of exponentials, or one that is all of it. */
+static void test_special_sums(void **state) {
+  static const char *const numbers[] = {"inf", "-inf", "nan", "0", "-100", "1e30"};
+  Harness *h = harness_new(*state);
+  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+    for (size_t k = 0; k < sizeof numbers / sizeof *numbers; k++)
+      harness_add(
+          h,
+          "kernel @s%zu_%zu(%%0 : bool[A:33]) {family = \"elem\"} {\n  %%1 = const {value = %s} : "
+          "f32[]\n  %%2 = const {value = %s} : f32[]\n  %%3 = const {value = 0.5} : f32[]\n"
+          "  %%4 = where %%0, %%1, %%3 : f32[A:33]\n  %%5 = where %%0, %%2, %%3 : f32[A:33]\n"
+          "  %%6 = logaddexp %%4, %%5 : f32[A:33]\n  return %%6\n}\n",
+          i, k, numbers[i], numbers[k]);
+  assert_int_equal(harness_run(h, 1e-6), 0);
+  harness_free(h);
+}
+
 static void test_doubles(void **state) {
   static const char *const ops[] = {"exp",  "log", "tanh", "sigmoid", "erf",
                                     "sqrt", "sin", "cos",  "erfinv",  "rsqrt"};
@@ -192,7 +209,8 @@ int main(int argc, char **argv) {
   if (harness_tested(target)) return HARNESS_SKIPPED;
 #define TEST(f) cmocka_unit_test_prestate(f, (void *)target)
   const struct CMUnitTest tests[] = {
-      TEST(test_accuracy),       TEST(test_powers),  TEST(test_special),      TEST(test_doubles),
-      TEST(test_random_numbers), TEST(test_rounded), TEST(test_rounded_bf16), TEST(test_who_sees)};
+      TEST(test_accuracy),     TEST(test_powers),       TEST(test_special),
+      TEST(test_special_sums), TEST(test_doubles),      TEST(test_random_numbers),
+      TEST(test_rounded),      TEST(test_rounded_bf16), TEST(test_who_sees)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
