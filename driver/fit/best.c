@@ -126,6 +126,12 @@ static double found_value(const BestPlans *best) {
   return least;
 }
 
+/* No plan of this value or more is looked for. */
+static double wanted_value(const BestPlans *best) {
+  double value = found_value(best), than = best->wanted.than;
+  return than > 0 && than < value ? than : value;
+}
+
 static int by_value(const BestPlans *best, const FoundPlan *a, const FoundPlan *b) {
   double x = best_value(best, &a->cost), y = best_value(best, &b->cost);
   if (a->outcome != b->outcome) return a->outcome < b->outcome ? -1 : 1;
@@ -229,7 +235,7 @@ static bool is_large(const BestPlans *best, double bytes) {
    wanted for E0801, so each plan has a bound of its own. */
 static bool is_ruled_out(Remaining *left, const SpacePlan *plan) {
   BestPlans *best = left->best;
-  if (!best->fitting || best->wanted.all) return false;
+  if ((!best->fitting && best->wanted.than <= 0) || best->wanted.all) return false;
   Bound bound = bound_of_alike(&best->bounds, plan);
   if (!best->wanted.memory && bound.seconds >= left->limit)
     return best->floor = fmin(best->floor, bound.seconds), true;
@@ -254,7 +260,9 @@ static void visit(void *visitor, const SpacePlan *plan) {
 }
 
 /* The limit of bounds of plans that are better by more than the gap. */
-static double limit_of(const BestPlans *best) { return found_value(best) / (1 + best->wanted.gap); }
+static double limit_of(const BestPlans *best) {
+  return wanted_value(best) / (1 + best->wanted.gap);
+}
 
 static bool may_sharpen(const BestPlans *best) {
   return best->bounds.compiled < (uint64_t)best->wanted.most * SMALL_FOR_ONE;
@@ -277,7 +285,7 @@ static const SpacePlan *second_of(BestPlans *best, Heap *heap, double limit) {
     }
     if (!at) return NULL;
     Node *node = &heap->at[at],
-         now = node_of(best, &node->plan, node->number, found_value(best), &bound);
+         now = node_of(best, &node->plan, node->number, wanted_value(best), &bound);
     if (!before(node, &now)) return &node->plan;
     *node = now, sink(heap, at);
   }
@@ -289,7 +297,7 @@ static const SpacePlan *second_of(BestPlans *best, Heap *heap, double limit) {
 static bool judge_next(BestPlans *best, Heap *heap, double limit) {
   Bound bound;
   Node first = heap->at[0],
-       now = node_of(best, &first.plan, first.number, found_value(best), &bound);
+       now = node_of(best, &first.plan, first.number, wanted_value(best), &bound);
   if (is_done(best, &first.plan)) return drop_first(heap), false;
   if (bound.bytes > (double)best->search.device) return best->large++, drop_first(heap), false;
   if (before(&first, &now)) return heap->at[0] = now, sink(heap, 0), false;
@@ -302,7 +310,7 @@ static bool judge_next(BestPlans *best, Heap *heap, double limit) {
 static bool is_worth(BestPlans *best, Heap *heap, uint32_t i, double limit) {
   Bound bound;
   Node *node = &heap->at[i],
-       now = node_of(best, &node->plan, node->number, found_value(best), &bound);
+       now = node_of(best, &node->plan, node->number, wanted_value(best), &bound);
   bool large = bound.bytes > (double)best->search.device, done = is_done(best, &node->plan);
   if (!large && !done && now.bound < limit) return *node = now, true;
   if (large && !done) best->large++;
@@ -356,7 +364,7 @@ bool best_find(BestPlans *best) {
   best->search.forecasts = true;
   if (!bounds_open(&best->space, &best->search, &best->bounds)) return false;
   if (!best->wanted.all) compile_first(best), compile_near(best);
-  Remaining left = {.best = best, .limit = limit_of(best), .value = found_value(best)};
+  Remaining left = {.best = best, .limit = limit_of(best), .value = wanted_value(best)};
   best->least = best->floor = INFINITY;
   space_list(&best->space, visit, &left);
   for (uint32_t i = left.heap.n / 2 + 1; i-- > 0;) sink(&left.heap, i);

@@ -29,6 +29,7 @@ typedef struct BestWanted {
   bool memory;   /* the fewest bytes; else the shortest step, by its forecast */
   bool all;      /* compile every plan */
   double gap;    /* 0.02: what the best one may miss */
+  double than;   /* no plan of that many seconds or more is looked for; 0: there is no limit */
   uint32_t most; /* plans compiled */
 } BestWanted;
 

@@ -5,6 +5,7 @@
 #include "driver/fit/best.h"
 #include "driver/fit/fit.h"
 #include "driver/sheet/sheet.h"
+#include "ir/word_patterns.h"
 #include <math.h>
 #include <stdlib.h>
 
@@ -45,13 +46,8 @@ static Exit read_wanted(const Cli *o, BestWanted *wanted) {
   const char *by = o->value[OPT_OBJECTIVE] ? o->value[OPT_OBJECTIVE] : "time";
   double gap = USUAL_GAP, most = USUAL_TRIES;
   *wanted = (BestWanted){.memory = !strcmp(by, "memory"), .all = o->value[OPT_ALL] != NULL};
-  if (!strcmp(by, "cost"))
-    return cli_usage(
-        "`--objective cost` is not built: all plans use all ranks of the machine, so the "
-        "fastest one costs the least; compare it with that of fewer nodes: "
-        "`--on \"MACHINE nodes = N\"`");
-  if (!wanted->memory && strcmp(by, "time") != 0)
-    return cli_usage("`--objective` is time or memory, not `%s`", by);
+  if (!text_lists("time, cost, memory", by))
+    return cli_usage("`--objective` is time, cost or memory, not `%s`", by);
   Exit e = read_number(o->value[OPT_GAP], "gap", 100, &gap);
   if (e == EXIT_FINE) e = read_number(o->value[OPT_TRIES], "tries", MOST_TRIES, &most);
   wanted->gap = gap / 100, wanted->most = (uint32_t)most;
@@ -101,6 +97,11 @@ static void say_cost(Sheet *sheet, const BestPlans *best, const FoundPlan *one) 
   sheet_say(sheet, "\n");
 }
 
+void search_say_plan(Sheet *sheet, const BestPlans *best, const FoundPlan *one, const char *name) {
+  sheet_say(sheet, "{}\n# {name}\n", as_text(""), as_text(name));
+  say_cost(sheet, best, one);
+}
+
 static void say_loss(Sheet *sheet, const BestPlans *best, const FoundPlan *one,
                      const FoundPlan *first) {
   const CostTime *time = &one->cost.forecast, *than = &first->cost.forecast;
@@ -119,7 +120,7 @@ static void say_loss(Sheet *sheet, const BestPlans *best, const FoundPlan *one,
             as_text(space_unlike(&best->space, &one->plan, &first->plan)));
 }
 
-static void say_block(Sheet *sheet, const BestPlans *best, const char *text) {
+void search_say_block(Sheet *sheet, const BestPlans *best, const char *text) {
   Arena *arena = best->space.o->c->arena;
   sheet_put(sheet, "{text}", as_text(text));
   for (size_t n; *text; text += n + 1) {
@@ -135,16 +136,15 @@ static void say_plans(Sheet *sheet, const BestPlans *best) {
   for (uint32_t i = 0; i < n; i++) {
     const char *name = arena_printf(arena, "%s_%u", best->space.name, i + 1);
     sheet_open(sheet, "plans[]");
-    sheet_say(sheet, "{}\n# {name}\n", as_text(""), as_text(name));
-    say_cost(sheet, best, shown[i]);
+    search_say_plan(sheet, best, shown[i], name);
     if (i) say_loss(sheet, best, shown[i], shown[0]);
-    say_block(sheet, best, space_text(&best->space, &shown[i]->plan, name));
+    search_say_block(sheet, best, space_text(&best->space, &shown[i]->plan, name));
     sheet_close(sheet);
   }
 }
 
 /* Where the figures that are compared come from. */
-static const char *by_what(const BestPlans *best) {
+const char *search_by_what(const BestPlans *best) {
   if (best->wanted.memory) return "exact bytes of compiled plans";
   return forecasts(best) ? "forecasts" : "times that no step is below";
 }
@@ -163,7 +163,8 @@ static void say_head(Sheet *sheet, const BestPlans *best) {
   sheet_say_if(
       sheet, best->found.n,
       "# certificate: by {certified_by}, no plan of the space is {} by more than {gap:.2}\n",
-      as_text(by_what(best)), as_text(best->wanted.memory ? "smaller" : "faster"), as_share(gap));
+      as_text(search_by_what(best)), as_text(best->wanted.memory ? "smaller" : "faster"),
+      as_share(gap));
   sheet_put(sheet, "{floor}", as_exact(best->floor));
   if (best->found.n && gap > best->wanted.gap)
     sheet_say(
@@ -174,7 +175,7 @@ static void say_head(Sheet *sheet, const BestPlans *best) {
 }
 
 /* Every row, with its bound. */
-static void put_all(Sheet *sheet, const BestPlans *best) {
+void search_put_all(Sheet *sheet, const BestPlans *best) {
   static const char *const words[] = {"fits", "large", "refused"};
   Arena *arena = best->space.o->c->arena;
   for (uint32_t i = 0; best->wanted.all && i < best->found.n; i++) {
@@ -183,17 +184,17 @@ static void put_all(Sheet *sheet, const BestPlans *best) {
     for (int f = 0; f < SPACE_FIELDS; f++)
       sheet_put(sheet, arena_printf(arena, "{%s}", space_key(f)),
                 as_text(space_value(arena, &one->plan, f)));
-    sheet_put(sheet, "{outcome}{seconds}{bytes}{bound_seconds}{bound_bytes}",
-              as_text(words[one->outcome]), as_exact(one->cost.forecast.seconds),
-              as_exact((double)budget_all(&one->cost.need)), as_exact(one->bound.seconds),
-              as_exact(one->bound.bytes));
+    sheet_put(sheet, "{ranks}{outcome}{seconds}{bytes}{bound_seconds}{bound_bytes}",
+              as_exact((double)best->space.ranks), as_text(words[one->outcome]),
+              as_exact(one->cost.forecast.seconds), as_exact((double)budget_all(&one->cost.need)),
+              as_exact(one->bound.seconds), as_exact(one->bound.bytes));
     sheet_close(sheet);
   }
 }
 
 /* ---- no plan ---- */
 
-static BestPlans best_of(const PlanSpace *space, const BestWanted *wanted) {
+BestPlans best_of(const PlanSpace *space, const BestWanted *wanted) {
   return (BestPlans){
       .space = *space, .search = search_new(space->o, space->m, BY_SECONDS), .wanted = *wanted};
 }
@@ -266,7 +267,7 @@ static void say_empty(const PlanSpace *space, Report *r) {
   else diag_help(r, "no batch near this one has plans: another number of nodes");
 }
 
-static Exit say_none(BestPlans *best) {
+Exit search_say_none(BestPlans *best) {
   PlanSpace *space = &best->space;
   Arena *arena = space->o->c->arena;
   int64_t reserve = space->machine.reserve;
@@ -294,6 +295,11 @@ static Exit say_none(BestPlans *best) {
 
 /* ---- the command ---- */
 
+Exit search_no_bounds(const PlanSpace *space) {
+  return cli_usage("the model cannot be compiled for one rank of `%s`: `shardc plan FILE` says why",
+                   space->base.on);
+}
+
 Exit plan_search(Cli *o) {
   PlanSpace space;
   BestWanted wanted;
@@ -301,19 +307,18 @@ Exit plan_search(Cli *o) {
   Exit e = read_wanted(o, &wanted);
   if (e == EXIT_FINE) e = space_open(o, &space);
   if (e != EXIT_FINE) return cli_report(o, e);
-  BestPlans best = best_of(&space, &wanted);
+  const char *by = o->value[OPT_OBJECTIVE] ? o->value[OPT_OBJECTIVE] : "time";
   const char *lacks = wanted.memory ? NULL : space_lacks_rate(&space);
   if (lacks)
-    return cli_usage("`--objective time` wants `%s = ..` in the machine block; `--objective "
+    return cli_usage("`--objective %s` wants `%s = ..` in the machine block; `--objective "
                      "memory` does not",
-                     lacks);
-  if (!best_find(&best))
-    return cli_usage(
-        "the model cannot be compiled for one rank of `%s`: `shardc plan FILE` says why",
-        space.base.on);
-  if (!best.fitting) return say_none(&best);
+                     by, lacks);
+  if (!strcmp(by, "cost")) return plan_search_sizes(&space, &wanted);
+  BestPlans best = best_of(&space, &wanted);
+  if (!best_find(&best)) return search_no_bounds(&space);
+  if (!best.fitting) return search_say_none(&best);
   Sheet *sheet = sheet_new(o->c->arena);
-  say_head(sheet, &best), say_plans(sheet, &best), put_all(sheet, &best);
+  say_head(sheet, &best), say_plans(sheet, &best), search_put_all(sheet, &best);
   sheet_show(sheet, o->value[OPT_JSON]);
   return cli_report(o, EXIT_FINE);
 }

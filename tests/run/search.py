@@ -1,7 +1,7 @@
 """`shardc plan --search`: python3 search.py SHARDC
 
 - Bounds hold: no plan that is compiled is faster or smaller than its bound (`--all` compiles the whole space).
-- With `--gap 0` the search finds the best plan of all of them, by time and by memory.
+- With `--gap 0` the search finds the best plan of all of them, by time, by memory, and by GPU seconds of all sizes.
 - The plans that it prints compile as printed, in the seconds and bytes that it prints.
 - `mesh auto`, or a plan `auto`, in a file is the plan that the search finds.
 - A published layout is found, or a plan as fast; `keep = auto` is tried in the memory that is left.
@@ -109,7 +109,7 @@ def refusals():
                            (('--fix', 'ranks=2x'), 'wants a whole number from 1'),
                            (('--fix', 'recompute=auto'), 'wants another value as well'),
                            (('--fix', 'zero=1', '--fix', 'zero=2'), '`--fix zero` was given twice; several are written `--fix zero=1,2`'),
-                           (('--objective', 'beauty'), 'is time'), (('--objective', 'cost'), 'costs the least'),
+                           (('--objective', 'beauty'), 'is time, cost or memory, not `beauty`'),
                            (('--gap', 'x'), '`--gap` wants a number'),
                            (('--html', 'x.html'), 'not those of `--search`')):
         _, said = search('llama', (), *options, expect=2)
@@ -239,6 +239,42 @@ def auto():
     print('`mesh auto`: as found, compiled, refused')
 
 
+def cost():
+    """The fewest seconds of GPUs over all sizes of the machine, against all plans of each; plans compile as printed.
+    A size whose plans are too large is listed, and so is one that no mesh has."""
+    def of_sizes(memory, nodes, *options, expect=0):
+        write('large', memory, machine=PAIRS)
+        fix = [word for f in ('overlap=on', 'recompute=none', 'micro=1', 'zero=0,3', 'pipeline=none', 'sequence=off',
+                              'accumulate=shard', 'context=1') for word in ('--fix', f)]
+        return run(SHARDC, 'plan', 'm.shard', '--search', '--on', f'h8 nodes = {nodes}', '--objective', 'cost',
+                   '--model', 'Llama3', '-D', 'Seq=2048', '-D', 'Layers=4', '--set', 'train.batch=8', *fix, *options,
+                   cwd=WORK, expect=expect)
+    rows = [r for r in json.loads(of_sizes('80GB', 2, '--all', '--json')[0])['all'] if r['outcome'] == 'fits']
+    found = json.loads(of_sizes('80GB', 2, '--gap', '0', '--tries', '1000000', '--json')[0])
+    sizes, plans = {int(s['ranks']): s for s in found['sizes']}, found['plans']
+    check(sorted(sizes) == [1, 2, 4] and found['gap'] == 0, found)
+    for ranks, size in sizes.items():
+        own = [ranks * r['seconds'] for r in rows if int(r['ranks']) == ranks]
+        check(not own or size['least_device_seconds'] <= min(own) * (1 + 1e-9), f'{size} {own}')
+        check(bool(own) == ('seconds' in size), f'{size} {own}')
+    best = min(int(r['ranks']) * r['seconds'] for r in rows)
+    first = sizes[int(plans[0]['ranks'])]
+    check(abs(first['device_seconds'] / best - 1) < 1e-5, f'{first}: {best} is the least')
+    write('large', name='again.shard', machine=PAIRS)
+    open(f'{WORK}/again.shard', 'a').write('\n'.join(plan['text'] for plan in plans))
+    for plan in plans:
+        told = json.loads(run(SHARDC, 'plan', 'again.shard', '--plan', plan['name'], '--set', 'train.batch=8', '-D',
+                              'Seq=2048', '-D', 'Layers=4', '--json', cwd=WORK)[0])
+        check(told['forecast']['seconds_per_step'] == plan['seconds'] and told['ranks'] == int(plan['ranks']), told)
+    least = min(r['bytes'] for r in rows if int(r['ranks']) == 1) + (1536 << 20)
+    text, _ = of_sizes(f'{int(least) - 1}', 3)
+    check(re.search(r'^#   1 GPU +no plan found: [1-9]', text, re.M), text)
+    check(re.search(r'^#   6 GPUs, 3 nodes +no plan found: 0 in the space', text, re.M), text)
+    _, said = of_sizes('4GB', 3, expect=3)
+    check('no plan of the space fits' in said and 'plans on 2 ranks' in said, said)
+    print(f'cost: of {len(rows)} plans of {len(sizes)} sizes the one with {best:.4g} GPU seconds a step')
+
+
 def usual():
     """Where bounds are loose, the search also finds what a user would write first."""
     text = 'use "gpt2"\ntrain t for GPT2 { size Seq = 1024; batch 64; steps 2; data "t.bin"; optim adamw }\n' + BARE
@@ -273,6 +309,7 @@ def published():
 
 auto()
 refusals()
+cost()
 usual()
 repeated()
 published()
