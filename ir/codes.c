@@ -79,3 +79,12 @@ const Op *codes_most(const Fn *k, ValueId v) {
   const Op *quantize = codes_quantize(k, v), *op = quantize ? value_def(k, quantize->in[1]) : NULL;
   return op && op->code == OP_rmax ? op : NULL;
 }
+
+const Op *codes_other(const Fn *k) {
+  Codes codes;
+  if (k->results.n != 2 || !kernel_codes(k, k->args.n, &codes) ||
+      !kernel_codes(k, k->args.n + 1, &codes))
+    return NULL;
+  const Op *first = codes_most(k, k->results.at[0]), *other = codes_most(k, k->results.at[1]);
+  return first && other && first->in[0] == other->in[0] ? other : NULL;
+}

@@ -7,6 +7,9 @@
      join those of all warps, and if a block spans the neighbours those of all lanes
      codes of 16 bytes for each neighbour; the first warp also writes the scales
 
+   A kernel with a second result writes the same numbers as they are read as well: each of the
+   warp's 16 lines of neighbours is a block, whose largest number the lanes join by exchanges.
+
    Two warps fill a sector of memory between them. Must not: have other results. */
 #include "ir/kernel/row_turned.h"
 #include "put_codes.h"
@@ -23,6 +26,7 @@ typedef struct Turning {
   LLVMValueRef lane, warp; /* i32 */
   Point point[TURNED_DEPTH];
   LLVMValueRef number[TURNED_DEPTH]; /* of TURNED_LANES neighbours */
+  LLVMValueRef line[TURNED_DEPTH];   /* the largest of the warp's neighbours, for a second result */
 } Turning;
 
 static LLVMTypeRef vector(Emit *e) { return emit_vector(e, ELEM_f32, TURNED_LANES); }
@@ -66,6 +70,15 @@ static LLVMValueRef slot(Turning *turning, LLVMValueRef warp) {
                         index_mul_add(turning->e, at, TURNED_LANES * 4, simt_i32(turning->e, 0)));
 }
 
+/* The largest of all lanes. */
+static LLVMValueRef joined(Turning *turning, LLVMValueRef most) {
+  Emit *e = turning->e;
+  most = math_across(e, OP_rmax, most);
+  for (int by = 1; by < TURNED_WARP; by *= 2)
+    most = math_combine(e, OP_rmax, most, simt_shuffle_xor(e, most, by));
+  return most;
+}
+
 /* The largest of each neighbour's block, or of the block that spans them. */
 static LLVMValueRef largest(Turning *turning) {
   Emit *e = turning->e;
@@ -73,6 +86,7 @@ static LLVMValueRef largest(Turning *turning) {
   for (int i = 0; i < TURNED_DEPTH; i++) {
     LLVMValueRef x = expr_value(e, turning->rows.most->in[0], &turning->point[i]);
     most = most ? math_combine(e, OP_rmax, most, x) : x;
+    if (turning->rows.other_most) turning->line[i] = joined(turning, x);
   }
   LLVMSetAlignment(LLVMBuildStore(e->builder, most, slot(turning, turning->warp)), 16);
   simt_barrier(e);
@@ -81,11 +95,7 @@ static LLVMValueRef largest(Turning *turning) {
     LLVMSetAlignment(x, 16);
     most = i ? math_combine(e, OP_rmax, most, x) : x;
   }
-  if (!turning->rows.whole) return most;
-  most = math_across(e, OP_rmax, most);
-  for (int by = 1; by < TURNED_WARP; by *= 2)
-    most = math_combine(e, OP_rmax, most, simt_shuffle_xor(e, most, by));
-  return emit_splat(e, most, TURNED_LANES);
+  return turning->rows.whole ? emit_splat(e, joined(turning, most), TURNED_LANES) : most;
 }
 
 /* Codes of neighbour `which`: 16 bytes. */
@@ -123,6 +133,14 @@ static void write_all(Turning *turning, LLVMValueRef most) {
   }
 }
 
+static void write_lines(Turning *turning) {
+  Emit *e = turning->e;
+  for (int i = 0; i < TURNED_DEPTH; i++) {
+    expr_bind(e, turning->rows.other_most->out, turning->line[i]);
+    nvptx_put_codes(e, e->k->results.at[1], e->k->args.n + 1, &turning->point[i]);
+  }
+}
+
 void row_turned_emit(Emit *e) {
   Turning turning = {.e = e};
   if (!row_turned(e->m, e->k, &turning.rows)) bug("kernel %s: nothing to turn", e->k->name);
@@ -132,6 +150,7 @@ void row_turned_emit(Emit *e) {
   turning.lane = simt_lane(e), turning.warp = simt_warp(e);
   read_all(&turning);
   LLVMValueRef most = largest(&turning), present = turning.point[0].guard;
+  if (turning.rows.other_most) write_lines(&turning);
   Branch branch = {0};
   if (present) branch = emit_if(e, present);
   write_all(&turning, most);

@@ -146,6 +146,8 @@ static void plan_rows(GpuCut *cut) {
     plan_turned(cut);
     return;
   }
+  if (!gpu_need(cut, !codes_other(cut->k), "variant `turned` alone rounds to 8 bits in two orders"))
+    return;
   bool columns = gpu_is_variant(cut, "columns") || gpu_is_variant(cut, "along");
   ReducedSpace space = columns ? column_space(cut->k) : row_space(cut->k);
   GpuRows gpu_rows = gpu_rows_of(cut->m, cut->k, &space);

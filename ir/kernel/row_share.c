@@ -6,7 +6,9 @@
    dims, those that are reduced; sums of columns list all others and are known when the last row is
    done; and a value that depends on a reduction is never read at another row. It may be read at
    another place of the same row. A result may have bytes of bits along the row instead of
-   elements. */
+   elements. Numbers rounded to 8 bits in blocks of two dims (ir/codes.h) are the exception: variant
+   `turned` alone makes both. */
+#include "ir/codes.h"
 #include "nest.h"
 
 static bool is_over(const Axes *a, const Op *o) {
@@ -47,10 +49,13 @@ static bool dims_differ(const Fn *k, const Reductions *reductions, bool column,
   for (int i = 0; i < reductions->n; i++)
     if (!is_over(&reductions->over, &k->ops.at[reductions->op[i]]))
       return fault(row_fault, "fuse-c2", "is not over all reduced dims of", reductions->op[i]);
-  for (int i = 0; i < reductions->ncolumns; i++)
-    if (column || !is_column(k, reductions, &k->ops.at[reductions->column[i]]))
+  for (int i = 0; i < reductions->ncolumns; i++) {
+    const Op *o = &k->ops.at[reductions->column[i]];
+    bool good = !column && (is_column(k, reductions, o) || o == codes_other(k));
+    if (!good)
       return fault(row_fault, "fuse-c2", "is neither along the rows nor a sum of all rows of",
                    reductions->column[i]);
+  }
   return false;
 }
 

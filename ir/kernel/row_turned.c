@@ -1,5 +1,5 @@
-/* Which kernels turn what they round to 8 bits: see row_turned.h. They have one result, and read
-   an operand of its size whose neighbours are others. Must not: choose which values are codes. */
+/* Which kernels turn what they round to 8 bits: see row_turned.h. They read an operand of the
+   size of their result whose neighbours are others. Must not: choose which values are codes. */
 #include "row_turned.h"
 #include "gpu_lanes.h"
 #include "ir/support/num.h"
@@ -22,15 +22,28 @@ static bool has_shape(TurnedRows *rows) {
   return lines % TURNED_LANES == 0 && (!rows->whole || rows->vectors <= TURNED_WARP);
 }
 
+/* The second result: the same numbers, in blocks of neighbours, each of one warp. */
+static bool has_other(const Fn *k, TurnedRows *rows) {
+  ValueId result = k->results.at[1];
+  const Op *most = rows->other_most = codes_other(k);
+  if (!most || rows->whole || codes_quantize(k, result)->in[0] != rows->quantize->in[0])
+    return false;
+  return most->group[0].nfrom == 1 && most->group[0].from[0] == rows->across &&
+         nest_inner(&rows->space.kept) == EIGHTS_BLOCK &&
+         buffer_stride(k, result, rows->across) == 1;
+}
+
 bool row_turned(const Module *m, const Fn *k, TurnedRows *out) {
   Codes codes;
-  if (k->results.n != 1 || !kernel_codes(k, k->args.n, &codes)) return false;
+  if (!k->results.n || k->results.n > 2 || !kernel_codes(k, k->args.n, &codes)) return false;
   ValueId result = k->results.at[0];
+  int others = (int)k->results.n - 1;
   *out = (TurnedRows){.quantize = codes_quantize(k, result), .most = codes_most(k, result)};
   if (!out->most) return false;
   out->space = row_space(k);
-  if (out->space.r.n != 1 || out->space.r.scans || out->space.r.ncolumns) return false;
+  if (out->space.r.n != 1 || out->space.r.scans || out->space.r.ncolumns != others) return false;
   if (out->space.reference == NO_VALUE || !has_shape(out)) return false;
+  if (others && !has_other(k, out)) return false;
   out->stride = buffer_stride(k, result, out->across);
   return out->stride % codes.run == 0 && buffer_stride(k, result, out->along) == 1 &&
          reads_lines(m, k, out, out->whole ? &out->space.over : &out->space.kept);

@@ -1,6 +1,8 @@
 /* Kernels that round to 8 bits what is contiguous across the summed dim (variant turned of family
    row on GPUs): they read lines of one order and write codes in the other (codes.h). A CTA has a
-   block along the summed dim of 128 neighbours; or, if a block spans those as well, one block. */
+   block along the summed dim of 128 neighbours; or, if a block spans those as well, one block. A
+   second result has the same numbers in the order in which they are read, in blocks of these
+   neighbours. */
 #ifndef SHARDC_ROW_TURNED_H
 #define SHARDC_ROW_TURNED_H
 #include "ir/codes.h"
@@ -17,10 +19,11 @@ enum {
 typedef struct TurnedRows {
   ReducedSpace space;
   const Op *quantize, *most;
-  Str along, across; /* the summed dim; that of the neighbours */
-  bool whole;        /* a block spans the neighbours */
-  int64_t stride;    /* from a neighbour to the next, of the result */
-  int64_t vectors;   /* of TURNED_LANES neighbours, in all; of a block, if it spans them */
+  const Op *other_most; /* of the second result; NULL: there is none */
+  Str along, across;    /* the summed dim; that of the neighbours */
+  bool whole;           /* a block spans the neighbours */
+  int64_t stride;       /* from a neighbour to the next, of the result */
+  int64_t vectors;      /* of TURNED_LANES neighbours, in all; of a block, if it spans them */
   int64_t ctas;
 } TurnedRows;
 

@@ -3,10 +3,11 @@
 #include "ir/codes.h"
 #include "verify.h"
 
-/* Formats and runs that a kernel function can have: of a result that it rounds so, of both operands
+/* Formats and runs that a kernel function can have: of results that it rounds so, of both operands
    of its product. */
-static bool has_kernel(const Fn *k) {
+static bool has_kernel(const Module *m, const Fn *k) {
   const Op *dot = NULL;
+  if (codes_other(k) && !m->target.wgmma) return false; /* no other target has such kernels */
   EACH_OP (k, o)
     if (o->code == OP_dot) dot = o;
   for (uint32_t i = 0; i < k->args.n + k->results.n; i++) {
@@ -61,7 +62,7 @@ void verify_coded(Verifier *verifier) {
   const Module *m = verifier->m;
   for (uint32_t i = 0; i < m->fns.n; i++) {
     const Fn *k = verifier->fn = m->fns.at[i];
-    if (k->kind == FN_KERNEL && !has_kernel(k))
+    if (k->kind == FN_KERNEL && !has_kernel(m, k))
       verify_report(verifier, "E1110", verify_at_fn(verifier),
                     "[select-c10] @%s has no such codes of 8 bits", k->name);
   }

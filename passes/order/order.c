@@ -484,6 +484,24 @@ static void drop_uncalled(Module *m) {
   m->fns.n = n;
 }
 
+/* Values that are kept as codes: which, then one kernel for those in two orders. */
+static void keep_codes(Module *m) {
+  FnVec todo = {0};
+  for (uint32_t i = 0; i < m->fns.n; i++)
+    if (m->fns.at[i]->kind != FN_KERNEL) vec_push(m->arena, todo, m->fns.at[i]);
+  for (uint32_t i = 0; i < todo.n; i++) order_codes(m, todo.at[i]);
+  order_warn_codes(m);
+  for (uint32_t i = 0; i < todo.n; i++) {
+    FnVec made = {0};
+    Fn *with = order_turned(m, todo.at[i], &made);
+    if (!with) continue;
+    module_replace(m, todo.at[i], with);
+    put_before(m, with, &made);
+    layouts_into_kernels(with);
+  }
+  drop_uncalled(m);
+}
+
 void pass_order(Module *m) {
   drop_uncalled(m);
   order_results(m);
@@ -504,9 +522,7 @@ void pass_order(Module *m) {
     put_before(m, with, &made);
     layouts_into_kernels(with);
   }
-  for (uint32_t i = 0; i < m->fns.n; i++)
-    if (m->fns.at[i]->kind != FN_KERNEL) order_codes(m, m->fns.at[i]);
-  order_warn_codes(m);
+  keep_codes(m);
   for (uint32_t i = 0; i < m->fns.n; i++)
     if (m->fns.at[i]->kind != FN_KERNEL) order_inplace(m, m->fns.at[i]);
 }

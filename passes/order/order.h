@@ -47,6 +47,11 @@ const Type **order_preferences(Module *m, const Fn *f);
 void order_prefer_codes(Module *m, const Fn *f, const Type **want);
 void order_codes(Module *m, const Fn *f);
 void order_warn_codes(const Module *m); /* if there are products in 8 bits, and none of codes */
+bool order_multiplies_codes(const Module *m); /* the target has such products */
+
+/* order_turned.c: the function with one kernel for codes of a value in two orders, which is pushed
+   to `made`; NULL: it has no such value */
+Fn *order_turned(Module *m, Fn *f, FnVec *made);
 
 bool order_stored(const Fn *f, ValueId v); /* to a global, or sent: its layout is dense */
 

@@ -208,7 +208,7 @@ static Coding coding_of(Module *m, const Fn *f) {
   return coding;
 }
 
-static bool multiplies_codes(const Module *m) { return module_on_gpu(m) && m->target.wgmma; }
+bool order_multiplies_codes(const Module *m) { return module_on_gpu(m) && m->target.wgmma; }
 
 /* ---- before the layout ---- */
 
@@ -222,7 +222,7 @@ static Type summed_innermost(const Type *t, const SummedDims *dims) {
 }
 
 void order_prefer_codes(Module *m, const Fn *f, const Type **want) {
-  if (!multiplies_codes(m)) return;
+  if (!order_multiplies_codes(m)) return;
   Coding coding = coding_of(m, f);
   for (OpId i = 0; i < f->ops.n; i++) {
     const Op *call = &f->ops.at[i];
@@ -311,7 +311,7 @@ void order_warn_codes(const Module *m) {
   uint32_t marked, coded;
   count_products(m, &marked, &coded);
   bool again = module_class(m).first > 0; /* another class of stages has said it */
-  if (!multiplies_codes(m) || !marked || coded || again) return;
+  if (!order_multiplies_codes(m) || !marked || coded || again) return;
   Report *r = diag_at(m->ctx->diag, "W0709", module_written(m, "plan.precision").value,
                       "`precision fp8` saves no time: no product has sizes for codes of 8 bits");
   diag_label(r, "operands are rounded to 8 bits and multiplied in bf16: the losses of fp8 alone");
@@ -322,7 +322,7 @@ void order_warn_codes(const Module *m) {
 }
 
 void order_codes(Module *m, const Fn *f) {
-  if (!multiplies_codes(m)) return;
+  if (!order_multiplies_codes(m)) return;
   Coding coding = coding_of(m, f);
   for (bool again = true; again; settle(&coding)) {
     again = false;

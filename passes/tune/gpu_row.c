@@ -205,7 +205,7 @@ void gpu_tune_row(Module *m, Fn *k) {
   bool side = rows.over.n && !gpu_consecutive(k, &rows.over, rows.reference) &&
               gpu_consecutive(k, &rows.kept, rows.reference);
   TurnedRows turned;
-  if (row_turned(m, k, &turned)) cut_turned(m, k);
+  if (row_turned(m, k, &turned) || codes_other(k)) cut_turned(m, k);
   else if (few_long_sums(&rows)) gpu_tune_column(m, k);
   else if (rows.r.ncolumns) cut_sums(m, k, &rows);
   else if (rows.r.scans) cut_scan(m, k, &rows);

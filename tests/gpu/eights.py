@@ -4,10 +4,11 @@
 and the weights after a step are those of the processor, which multiplies the same numbers in bf16: at least 99.9 % of
 the weights differ by less than a millionth of the largest. Sizes with whole blocks, ragged tiles, sizes of which only
 some products have blocks, weights of several dims; gradients in both formats; late, in random order with all checks.
-Sizes without any block are warned of, and a dump whose kernels disagree about a value is refused. Mutants of the
-product are noticed (the scale of another row or column, a sum added to the wrong one, another format, a missing wait),
-and one of the kernel that writes codes (no barrier). With ptxas on PATH, kernels assemble without registers in memory,
-else `compile` fails.
+Sizes without any block are warned of; a dump whose kernels disagree about a value is refused, as are kernels in two
+orders of another variant or target. Mutants of the product are noticed (the scale of another row or column, a sum added
+to the wrong one, another format, a missing wait), and those of kernels that write codes (no barrier, a largest number
+of half a block, the scale of another one); one kernel writes codes of a gradient in both orders. With ptxas on PATH,
+kernels assemble without registers in memory, else `compile` fails.
 """
 import array, json, os, random, re, shutil, struct, subprocess, sys, tempfile
 
@@ -45,11 +46,12 @@ train t for Net {
 }
 plan p for Net { precision fp8WORDS }
 '''
-# model, batch, rows of a sample, Feat, Out, words, how many products are of codes
-CASES = {'whole blocks': (DOTS, 256, (), 256, 384, '', 6),
-         'e5m2 backward': (DOTS, 256, (), 256, 384, ' backward = e5m2', 6),
-         'ragged': (DOTS, 200, (), 384, 130, '', 2), 'several dims': (HEADS, 2, (128,), 256, 64, '', 4),
-         'heads of 128': (HEADS, 2, (128,), 128, 128, '', 6)}
+# model, batch, rows of a sample, Feat, Out, words, how many products are of codes, kernels of codes in both orders
+CASES = {'whole blocks': (DOTS, 256, (), 256, 384, '', 6, 2),
+         'e5m2 backward': (DOTS, 256, (), 256, 384, ' backward = e5m2', 6, 2),
+         'ragged': (DOTS, 200, (), 384, 130, '', 2, 0), 'several dims': (HEADS, 2, (128,), 256, 64, '', 4, 1),
+         'heads of 128': (HEADS, 2, (128,), 128, 128, '', 6, 2)}
+BOTH = r'kernel @([\w.]+)\([^\n]*variant = "turned"[^\n]* codes = \[1, \d, \d+, 2,'
 
 
 def run(*command, fails=None, may_fail=False, **env):
@@ -101,7 +103,7 @@ def train(exe, **env):
     return weights('out.st') if said is not None else None
 
 
-def write(model, batch, rows, feat, out, words, count):
+def write(model, batch, rows, feat, out, words, *_):
     text = (model + REST).replace('FEAT', str(feat)).replace('OUT', str(out)).replace('BATCH', str(batch))
     open(f'{folder}/net.shard', 'w').write(text.replace('WORDS', words))
     for name in 'x.npy', 't.npy': npy(name, (batch, *rows, feat))
@@ -114,7 +116,8 @@ def case(name, *of):
     if 'W0709' in said: sys.exit(f'{name}: {said}')
     text = run(shardc, 'dump', 'net.shard', '--plan', 'p', '--target', 'sm_90a', '--after', 'select', '-q')
     step = set(re.findall(r'kernel @(h\.forward\.(?:fwd|bwd)\.dot\d+)\([^\n]*codes = ', text))
-    if len(step) != of[-1]: sys.exit(f'{name}: products of codes: {sorted(step)}')
+    both = re.findall(BOTH, text)
+    if (len(step), len(both)) != of[-2:]: sys.exit(f'{name}: products of codes: {sorted(step)}, in both orders: {both}')
     for k in step:
         ptx = open(f'{folder}/kept/k_{k.replace(".", "_")}.ptx').read()
         if ptx.count('m64n128k32') != 4 or 'k16' in ptx: sys.exit(f'{name}: {k} multiplies otherwise')
@@ -153,10 +156,10 @@ def mutants(want):
         return text.index(f'.entry k_{re.search(pattern, ir)[1].replace(".", "_")}_p0('.encode())
 
     product = text.index(b'm64n128k32', start(r'kernel @([\w.]+)\([^\n]*\n[^\n]*= dot\[Batch\]')) - 60
-    turned = start(r'kernel @([\w.]+)\([^\n]*variant = "turned"')
+    both = start(BOTH)
 
     def change(pattern, to):
-        m = re.compile(pattern).search(text, turned if b'bar' in pattern else product)
+        m = re.compile(pattern).search(text, both if re.match(rb'bar|shfl|st', pattern) else product)
         new = to(m) if m else None
         if not m or len(new) != len(m[0]) or new == m[0]: sys.exit(f'no place for {pattern}')
         return text[:m.start()] + new + text[m.end():]
@@ -168,6 +171,8 @@ def mutants(want):
     of = {'format': (rb'f32\.e4m3\.e4m3', lambda m: b'f32.e5m2.e4m3'),
           'wait': (rb'wgmma\.wait_group\.sync\.aligned 0', lambda m: b'wgmma.wait_group.sync.aligned 1'),
           'barrier': (rb'bar(rier)?\.sync[^;]*;', lambda m: b' ' * len(m[0])),
+          'exchange': (rb'shfl\.sync\.bfly[^;]*, 16,', lambda m: m[0][:-3] + b' 8,'),
+          'scale of a block': (rb'(st\.global\.f32[^;]*, )(%f\d+);', lambda m: m[1] + other(m[2]) + b';'),
           'scale of a row': (rb'(mul\.rn\.f32[^;]*, )(%f\d+);', lambda m: m[1] + other(m[2]) + b';'),
           'scale of a column': (rb'(fma\.rn\.f32[^,;]*,[^,;]*, )(%f\d+)(,[^;]*;)', lambda m: m[1] + other(m[2]) + m[3]),
           'sum': (rb'(fma\.rn\.f32[^,;]*,[^,;]*,[^,;]*, )(%f\d+);', lambda m: m[1] + other(m[2]) + b';')}
@@ -186,6 +191,12 @@ def refusals():
                      r'(rmax\d+\([^\n]*)(, codes = \[[^]]*\])': r'\1'}.items():
         open(f'{folder}/changed.ir', 'w').write(re.sub(what, to, text, count=1))
         run(shardc, 'compile', 'changed.ir', '-o', 'none', fails='select-c10')
+    held = re.sub(BOTH, lambda m: m[0].replace('"turned"', '"held"'), text, count=1)
+    open(f'{folder}/changed.ir', 'w').write(held)
+    run(shardc, 'compile', 'changed.ir', '-o', 'none', fails='select-c2')
+    text = run(shardc, 'dump', 'net.shard', '--plan', 'p', '--target', 'sm_90a', '--after', 'order', '-q')
+    open(f'{folder}/changed.ir', 'w').write(re.sub(r'(?m)^target sm_90a.*', 'target x86_64_v3 {..}', text))
+    run(shardc, 'opt', '-p', 'select', 'changed.ir', fails='select-c10')
     write(DOTS, 96, (), 96, 96, '', 0)
     said = run(shardc, 'compile', 'net.shard', '--plan', 'p', '--target', 'sm_90a', '-o', 'none', '-q')
     if said.count('W0709') != 1 or 'multiple of 128' not in said: sys.exit(said)
