@@ -57,6 +57,18 @@ static Exit find_kind(LaunchScript *script) {
   return cli_usage("no launcher `%s`; one of slurm, mpirun, k8s", word);
 }
 
+/* A line break would end a comment of the script, or be a blank in YAML. */
+static Exit check_characters(const LaunchScript *script) {
+  for (uint32_t i = 0; i <= script->words.n; i++) {
+    const char *word = i < script->words.n ? script->words.at[i] : script->out;
+    for (const char *c = word; c && *c; c++)
+      if ((unsigned char)*c < ' ' || *c == 0x7f)
+        return cli_usage("`%s` has a line break or another control character, which no script gets",
+                         word);
+  }
+  return EXIT_FINE;
+}
+
 /* The words after FILE, without --out, whose value is the run directory. */
 static Exit read_arguments(LaunchScript *script) {
   const Cli *o = script->o;
@@ -159,16 +171,26 @@ static Exit read_plans(LaunchScript *script) {
 
 /* ---- the text ---- */
 
-/* As a shell reads one word; as a list of YAML has a text. */
+/* A character in quotes, of a shell or of YAML, where Kubernetes expands `$(NAME)` and reads
+   `$$` as `$`. */
+static const char *in_quotes(char c, bool yaml) {
+  if (c == '\'') return yaml ? "''" : "'\\''";
+  return yaml && c == '$' ? "$$" : NULL;
+}
+
+/* As a shell reads one word; as a list of YAML has a text: a bare 100 or `on` is none. */
 static void put_word(FILE *file, const char *word, bool yaml) {
   bool plain = *word && !word[strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
                                            "0123456789_-+=./:,%@")];
-  if (plain && (!yaml || !strpbrk(word, ":,%@"))) {
+  if (plain && !yaml) {
     fputs(word, file);
     return;
   }
   putc('\'', file);
-  for (; *word; word++) fputs(*word != '\'' ? (char[]){*word, 0} : yaml ? "''" : "'\\''", file);
+  for (; *word; word++) {
+    const char *text = in_quotes(*word, yaml);
+    fputs(text ? text : (char[]){*word, 0}, file);
+  }
   putc('\'', file);
 }
 
@@ -265,6 +287,7 @@ Exit cmd_launch(Cli *o) {
   script.name = name_of(arena, stem);
   Exit e = find_kind(&script);
   if (e == EXIT_FINE) e = read_arguments(&script);
+  if (e == EXIT_FINE) e = check_characters(&script);
   if (e == EXIT_FINE) e = read_plans(&script);
   if (e == EXIT_FINE) e = load_plans(&script);
   if (e == EXIT_FINE) e = check_kind(&script);

@@ -23,6 +23,7 @@ def case_refused():
     refused('the memory of one machine', 'slurm', 'm.shard', '--plan', 'four', '--nproc-per-node', '2')
     refused('do not divide', 'slurm', 'm.shard', '--plan', 'four', '--nproc-per-node', '3')
     refused('takes one plan', 'k8s', 'm.shard', *PLANS)
+    refused('has a line break', 'slurm', 'm.shard', '--plan', 'two', '--exe', './m\nrm')
     refused('launch mpirun', 'k8s', 'm.shard', '--plan', 'two', '--comm', 'mpi')
     refused('two are for 4 ranks', 'slurm', 'm.shard', '--plan', 'four,four')
     refused('gives `--resume` by itself', 'slurm', 'm.shard', '--plan', 'four', '--', '--resume')
@@ -47,6 +48,9 @@ def case_scripts():
             if shutil.which('shellcheck'): run('shellcheck', script(folder, kind, plans=plans))
     text = open(script(folder, 'k8s', plans=['--plan', 'eight', '--target', 'sm_80'])).read()
     check('completions: 4\n' in text and "'--meet=m-0.m:29500'" in text and '--nproc-per-node=2' in text, text)
+    words = ['--steps', '100', '--data', 'a$(HOME) $b']             # of which Kubernetes expands none
+    more = run(SHARDC, 'launch', 'k8s', 'm.shard', '--plan', 'two', '--', *words, cwd=folder)[0]
+    check("'--steps', '100', '--data', 'a$$(HOME) $$b'" in more, more)
     try: import yaml
     except ImportError: return
     service, job = yaml.safe_load_all(text)
