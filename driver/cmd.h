@@ -128,6 +128,7 @@ bool machine_compiles(const Cli *o, const Module *m);
 Exit know_targets(const Cli *o);          /* one of the list of --target may be unknown */
 Exit describe_target(Cli *o, Module *m);  /* before passes run; what a dump says already is kept */
 bool can_write(Ctx *c, const char *path); /* false: E0002 */
+bool can_write_all(const Cli *o); /* the files and folders that options name; false: E0002 */
 Exit write_text(Ctx *c, const char *path, const char *text,
                 size_t n);                  /* "-": stdout; else whole or not at all */
 bool make_folder(Ctx *c, const char *path); /* false: E0002 */

@@ -12,6 +12,7 @@
 #include "ir/schedule/message.h"
 #include "ir/plan/stage_class.h"
 #include "ir/support/input.h"
+#include "ir/support/num.h"
 #include "ir/support/output.h"
 #include "ir/plan/module_settings.h"
 #include "ir/word_patterns.h"
@@ -257,6 +258,25 @@ static Exit cannot_write(Ctx *c, const char *path) {
 bool can_write(Ctx *c, const char *path) {
   if (!strcmp(path, "-") || output_possible(c->arena, path)) return true;
   return cannot_write(c, path), false;
+}
+
+/* A folder that is there takes files, and one that is not can be made. */
+static bool can_fill(Ctx *c, const char *path) {
+  struct stat info;
+  if (stat(path, &info)) return can_write(c, path);
+  if (S_ISDIR(info.st_mode) && !access(path, W_OK | X_OK)) return true;
+  if (!S_ISDIR(info.st_mode)) errno = ENOTDIR;
+  return cannot_write(c, path), false;
+}
+
+bool can_write_all(const Cli *o) {
+  static const CliOption files[] = {OPT_OUTPUT, OPT_HTML, OPT_SVG},
+                         folders[] = {OPT_KEEP, OPT_DUMP_IR};
+  for (size_t i = 0; i < COUNT_OF(files); i++)
+    if (o->value[files[i]] && !can_write(o->c, o->value[files[i]])) return false;
+  for (size_t i = 0; i < COUNT_OF(folders); i++)
+    if (o->value[folders[i]] && !can_fill(o->c, o->value[folders[i]])) return false;
+  return true;
 }
 
 Exit write_text(Ctx *c, const char *path, const char *text, size_t n) {

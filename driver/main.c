@@ -44,6 +44,7 @@ static Exit run_command(const Command *cmd, int argc, char **argv) {
   Exit e = cli_parse(&o, cmd, argc, argv);
   if (e == EXIT_FINE && o.value[OPT_HELP]) help_command(stdout, cmd);
   else if (e == EXIT_FINE && o.value[OPT_VERSION]) e = cmd_version(&o);
+  else if (e == EXIT_FINE && !can_write_all(&o)) e = cli_report(&o, EXIT_ENVIRONMENT);
   else if (e == EXIT_FINE) e = cmd->run(&o);
   ctx_free(o.c);
   if (fflush(stdout) || ferror(stdout))

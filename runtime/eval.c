@@ -211,7 +211,8 @@ int rt_eval(Run *r) {
     rt_help(&f, "--valid FILE, or --valid 10%% for the end of the training data");
     rt_die_on_all(r, &f);
   }
-  if (!rt_start_device(r, &f) || !rt_load_weights(r, &f)) rt_die_on_all(r, &f);
+  if (!rt_start_device(r, &f) || !rt_can_finish(r, &f) || !rt_load_weights(r, &f))
+    rt_die_on_all(r, &f);
   const OptionValue *most = &r->o.at[OPT_eval_batches];
   Evaluation evaluation = rt_evaluation(r, most->given ? most->count : 0);
   if (!rt_evaluate(r, &evaluation, &f)) rt_die_on_all(r, &f);

@@ -108,6 +108,7 @@ void rt_set_scalar(Run *r, const char *name, int64_t v);
 double rt_get_output(const Run *r, const char *name); /* NaN if there is none */
 double rt_counted(const Run *r); /* labels that counted in the last step; NaN: all do */
 const rt_entry *rt_need_entry(const Run *r, const char *name, Fault *f); /* NULL: R0801 */
+bool rt_can_finish(Run *r, Fault *f); /* once the run directory is made */
 bool rt_finish(Run *r, const Outputs *outputs,
                Fault *f); /* --dump, --check-memory; outputs: of the model, or NULL */
 int64_t rt_parameters(const rt_program *p);

@@ -279,8 +279,9 @@ int rt_sample(Run *r) {
   Fault f = {0};
   Sampler sampler = {.r = r};
   SampleStop stop = {0};
-  if (!prepare(&sampler, &f) || !rt_start_device(r, &f) || !open_caches(&sampler, &f) ||
-      !rt_load_weights(r, &f) || !rt_run_tokenizer_open(&sampler.tokenizer, r, sampler.vocab, &f) ||
+  if (!prepare(&sampler, &f) || !rt_start_device(r, &f) || !rt_can_finish(r, &f) ||
+      !open_caches(&sampler, &f) || !rt_load_weights(r, &f) ||
+      !rt_run_tokenizer_open(&sampler.tokenizer, r, sampler.vocab, &f) ||
       !rt_sample_stop_open(&stop, r, &sampler.tokenizer, &f))
     rt_die_on_all(r, &f);
   int64_t tokens = rt_count_option(r, OPT_tokens, 300);

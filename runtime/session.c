@@ -391,6 +391,15 @@ static bool tell_profile(const Run *r, Fault *f) {
   return ok;
 }
 
+/* The files that rt_finish writes: a path that cannot be written is told before the work. */
+bool rt_can_finish(Run *r, Fault *f) {
+  const char *dump = text_option(r, OPT_dump),
+             *trace = text_option(r, OPT_trace) ? r->device.trace->path : NULL;
+  bool ok = !rt_is_first(r) ||
+            ((!dump || rt_file_possible(dump, f)) && (!trace || rt_file_possible(trace, f)));
+  return rt_comm_all(&r->comm, "look where results go", ok, f);
+}
+
 bool rt_finish(Run *r, const Outputs *outputs, Fault *f) {
   const char *dump = text_option(r, OPT_dump);
   if (r->device.check) report_memory(r);

@@ -528,7 +528,7 @@ static bool start(Train *train, Fault *f) {
   if (there && !rt_hold_folder(r, !resumes, f)) return false;
   if (!(resumes ? resume(train, f) : rt_initialise(r, f))) return false;
   if (!there && !rt_hold_folder(r, !resumes, f)) return false;
-  if (!open_record(r, f) || !rt_rank_log(r, f)) return false;
+  if (!rt_can_finish(r, f) || !open_record(r, f) || !rt_rank_log(r, f)) return false;
   r->at.given = r->given, rt_set_rates(r);
   train->from = rt_phase_from(r);
   if (!rt_phase_fits(r, train->from, f)) return false;

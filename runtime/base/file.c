@@ -127,6 +127,16 @@ bool rt_file_begin(NewFile *file, const char *path, int mode, Fault *f) {
   return file->fd >= 0 || cannot(f, 401, "make", path);
 }
 
+bool rt_file_possible(const char *path, Fault *f) {
+  NewFile file;
+  if (in_place(path)) return true;
+  if (rt_is_folder(path)) return errno = EISDIR, cannot(f, 401, "make", path);
+  if (!rt_file_begin(&file, path, 0666, f)) return false;
+  close(file.fd);
+  unlink(file.part);
+  return true;
+}
+
 bool rt_file_end(NewFile *file, bool ok, bool sync, Fault *f) {
   if (ok && sync && fsync(file->fd) && errno != EINVAL) ok = cannot(f, 403, "write", file->path);
   if (close(file->fd) && ok) ok = cannot(f, 403, "write", file->path);

@@ -25,6 +25,7 @@ typedef struct NewFile {
   const char *path;
   char part[RT_PATH + 32]; /* the temporary file; "": it is written in place */
 } NewFile;
+bool rt_file_possible(const char *path, Fault *f); /* found out before long work */
 bool rt_file_begin(NewFile *file, const char *path, int mode, Fault *f);
 /* ok: all was written. False: the temporary file is removed, f has the reason. */
 bool rt_file_end(NewFile *file, bool ok, bool sync, Fault *f);

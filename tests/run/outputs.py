@@ -57,6 +57,18 @@ check(kind('link.st') == kind('link.json') == stat.S_IFLNK and read(path('real.s
       '--dump and --trace')
 check(to_fifo('fifo', *TRAIN, '--out', 'through', '--dump', 'fifo') == read(path('plain.st')), '--dump to a FIFO')
 
+# Paths that cannot be written are refused before the work: nothing else is written, no model is read.
+for words in (['plan', 'none.shard', '--html'], ['plan', 'none.shard', '--svg'], ['dump', 'none.shard', '-o'],
+              ['opt', 'none.ir', '-o'], ['launch', 'k8s', 'none.shard', '-o'], ['compile', 'none.shard', '--keep'],
+              ['compile', 'none.shard', '--dump-ir'], ['data', 'convert', 'none.txt', '-o']):
+    for bad in 'absent/x', *(['text.txt'] if words[-1] in ('--keep', '--dump-ir') else ['plain']):
+        err = run(SHARDC, *words, bad, cwd=WORK, expect=4)[1]
+        check('E0002' in err and 'E0001' not in err, f'{words} {bad}: {err}')
+for words in ('--trace', 'absent/x'), ('--trace', 'plain:1..2'), ('--dump', 'absent/x'), ('--dump', 'plain'):
+    err = run(*TRAIN, '--out', 'early', *words, cwd=WORK, expect=1)[1]
+    check('R0401' in err and not os.path.exists(path('early', 'metrics.jsonl')), f'{words}: {err}')
+    shutil.rmtree(path('early'))
+
 # A device like /dev/null: never with the real one.
 try: os.mknod(path('null'), 0o666 | stat.S_IFCHR, os.makedev(1, 3))
 except OSError: print('not permitted to make device nodes: not tested')
