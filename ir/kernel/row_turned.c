@@ -22,6 +22,16 @@ static bool has_shape(TurnedRows *rows) {
   return lines % TURNED_LANES == 0 && (!rows->whole || rows->vectors <= TURNED_WARP);
 }
 
+/* In the order of the second result, if there is one: that in which the operands are read. */
+static ReducedSpace space_of(const Fn *k) {
+  ReducedSpace space = row_space(k);
+  if (k->results.n == 1) return space;
+  space.reference = k->results.at[1];
+  space.kept = nest_of(k, &space.r.kept, space.reference);
+  space.over = nest_of(k, &space.r.over, space.reference);
+  return space;
+}
+
 /* The second result: the same numbers, in blocks of neighbours, each of one warp. */
 static bool has_other(const Fn *k, TurnedRows *rows) {
   ValueId result = k->results.at[1];
@@ -40,7 +50,7 @@ bool row_turned(const Module *m, const Fn *k, TurnedRows *out) {
   int others = (int)k->results.n - 1;
   *out = (TurnedRows){.quantize = codes_quantize(k, result), .most = codes_most(k, result)};
   if (!out->most) return false;
-  out->space = row_space(k);
+  out->space = space_of(k);
   if (out->space.r.n != 1 || out->space.r.scans || out->space.r.ncolumns != others) return false;
   if (out->space.reference == NO_VALUE || !has_shape(out)) return false;
   if (others && !has_other(k, out)) return false;
