@@ -91,7 +91,7 @@ static bool debugging(const char *word) {
 
 static bool start_trace(Run *r, Fault *f) {
   const char *text = text_option(r, OPT_trace);
-  if (!text && (!r->o.at[OPT_profile].given || !rt_is_first(r))) return true;
+  if (!text && !r->o.at[OPT_profile].given) return true;
   r->device.trace = rt_trace_open(r->p, text, rt_comm_world(&r->comm), f);
   if (r->device.trace) rt_trace_workers(r->device.trace, r->device.pool);
   if (r->device.trace && r->o.at[OPT_profile].given) rt_measured_open(r->device.trace, &r->comm);
@@ -373,12 +373,12 @@ static void tell_missing(const Run *r, const Outputs *outputs) {
 }
 
 /* --profile: tables, and of a training the machine block that it measured, which the run directory
-   gets as a file for `use`. */
-static bool tell_profile(const Run *r, Fault *f) {
-  rt_trace_table(r->device.trace);
-  rt_comm_table(&r->comm);
-  if (r->o.command != 't') return true;
-  char path[RT_PATH], *text = rt_measured_text(r->device.trace);
+   gets as a file for `use`. A call of all ranks. */
+static bool tell_profile(Run *r, Fault *f) {
+  bool trains = r->o.command == 't', first = rt_is_first(r);
+  if (first) rt_trace_table(r->device.trace), rt_comm_table(&r->comm);
+  char path[RT_PATH], *text = trains ? rt_measured_text(r->device.trace, &r->comm) : NULL;
+  if (!trains || !first) return true;
   if (!text) {
     rt_note("no machine block: a profile measures rates after the first two steps");
     return true;
@@ -403,7 +403,7 @@ bool rt_can_finish(Run *r, Fault *f) {
 bool rt_finish(Run *r, const Outputs *outputs, Fault *f) {
   const char *dump = text_option(r, OPT_dump);
   if (r->device.check) report_memory(r);
-  bool told = !r->o.at[OPT_profile].given || !rt_is_first(r) || tell_profile(r, f);
+  bool told = !r->o.at[OPT_profile].given || tell_profile(r, f);
   if (!rt_comm_all(&r->comm, "write the profile", told, f)) return false;
   if (text_option(r, OPT_trace) && !rt_trace_write(r->device.trace, &r->comm, f)) return false;
   if (dump && rt_is_first(r) && !r->o.at[OPT_quiet].given) tell_missing(r, outputs);

@@ -63,15 +63,23 @@ static void check_reached(World *w, const AstItem *item) {
         world_error(w, "E0602", rate->span, "`reached %s` is more than its peak", bounds[i].word);
     diag_also(r, peak->span, "`%s %s`", bounds[i].line, bounds[i].peak);
   }
-  const AstValue *launch = settings_value(item, "reached", "launch"),
-                 *joined = settings_value(item, "reached", "joined");
+  const AstValue *launch = settings_value(item, "reached", "launch");
   if (launch && launch->number.value <= 0)
     world_error(w, "E0602", launch->span, "`launch` is a time above 0");
-  if (joined && joined->number.value <= 0)
-    world_error(w, "E0602", joined->span, "`joined` is a share above 0");
+}
+
+/* Shares of time in which threads of a rank, and ranks, of processors wait for the slowest. */
+static void check_waits(World *w, const AstItem *item) {
+  static const char *const words[] = {"joined", "balance"}, *const of[] = {"threads", "CPUs"};
   const AstValue *gpus = settings_value(item, "node", "gpus");
-  if (joined && gpus)
-    world_error(w, "E0602", joined->span, "`joined` is a share of threads, and the node has GPUs");
+  for (size_t i = 0; i < COUNT_OF(words); i++) {
+    const AstValue *share = settings_value(item, "reached", words[i]);
+    if (share && share->number.value <= 0)
+      world_error(w, "E0602", share->span, "`%s` is a share above 0", words[i]);
+    if (share && gpus)
+      world_error(w, "E0602", share->span, "`%s` is a share of %s, and the node has GPUs", words[i],
+                  of[i]);
+  }
 }
 
 /* `memory = 80` is 80 bytes: of which no plan could be made. */
@@ -106,7 +114,8 @@ void check_machine_block(World *w, const AstItem *item) {
                             arch->path->text);
     diag_help(r, "`gpus = N`: how many a node has, each with a rank of its own");
   }
-  check_cores(w, item, gpus), check_host(w, item, gpus), check_reached(w, item);
+  check_cores(w, item, gpus), check_host(w, item, gpus);
+  check_reached(w, item), check_waits(w, item);
   check_memory(w, item, "node"), check_memory(w, item, "host");
   if (memory && reserve && reserve->number.value >= memory->number.value)
     diag_label(world_error(w, "E0602", reserve->span, "`reserve` leaves nothing of `memory`"),

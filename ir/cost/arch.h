@@ -18,12 +18,14 @@ typedef struct Arch {
   } groups;
   double function, packing; /* of a processor, operations of a product in whose time it computes a
                                function of a number (exp), packs a number of a left operand */
-  double joined; /* of a rank of processors with several threads: share of the time in which they
+  double joined;  /* of a rank of processors with several threads: share of the time in which they
                     compute; they wait for the slowest one after each kernel */
-  double memory; /* share of hbm */
-  double apart;  /* how often bytes of other kernels than these are moved: 1, if
+  double balance; /* of several ranks of processors in a node: share of the time of kernels and of
+                     waits for the slowest rank that kernels take */
+  double memory;  /* share of hbm */
+  double apart;   /* how often bytes of other kernels than these are moved: 1, if
                                       programs fuse as much as those of this compiler */
-  double scores; /* bytes moved for each score of attention; 0: none are stored */
+  double scores;  /* bytes moved for each score of attention; 0: none are stored */
   double pack, unpack;             /* bytes moved in addition for each number whose sign a kernel
                                       packs, unpacks: 0, if that is done in the kernel */
   double launch;                   /* seconds from one kernel to the next */

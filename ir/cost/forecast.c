@@ -77,11 +77,16 @@ static double measured(Forecast *forecast, const Module *m, const char *key, dou
 }
 
 /* Threads of a rank wait for the slowest core after each kernel, ranks on cores of their own in
-   messages. While one of the ranks that share a core waits, the others compute; waits of stages are
-   those of their schedule. */
-static bool waits_for_slowest(const Module *m, const Machine *machine) {
-  bool ranks = machine->in_node > 1 && module_class(m).axis < 0;
-  return !machine->gpus && machine->on_core <= 1 && (machine->threads > 1 || ranks);
+   messages. While one of the ranks that share a core waits, the others compute. */
+static double waiting_share(Forecast *forecast, const Module *m, const Arch *arch) {
+  const Machine *machine = &forecast->machine;
+  bool apart = !machine->gpus && machine->on_core <= 1;
+  double share = 1;
+  if (apart && machine->threads > 1)
+    share *= measured(forecast, m, "machine.reached.joined", 1, arch->joined);
+  if (apart && machine->in_node > 1)
+    share *= measured(forecast, m, "machine.reached.balance", 1, arch->balance);
+  return share;
 }
 
 /* The shares of the arch, and what the machine block gives in place of them. */
@@ -97,10 +102,8 @@ static Arch *shares_of(Forecast *forecast, const Module *m) {
   own->memory =
       measured(forecast, m, "machine.reached.memory", in_rate * machine->hbm, own->memory);
   own->launch = measured(forecast, m, "machine.reached.launch", 1, own->launch);
-  if (waits_for_slowest(m, machine)) {
-    double joined = measured(forecast, m, "machine.reached.joined", 1, own->joined);
-    own->products *= joined, own->attention *= joined, own->memory *= joined;
-  }
+  double share = waiting_share(forecast, m, own);
+  own->products *= share, own->attention *= share, own->memory *= share;
   own->intra_share =
       measured(forecast, m, "machine.reached.intra", machine->intra, own->intra_share);
   double inter = measured(forecast, m, "machine.reached.inter", machine->inter, 0);

@@ -2,10 +2,14 @@
    machine, or the target and the number of GPUs, and the line `reached` in place of any other.
 
    Counted are steps after the first WARM ones. A rate is the work of all kernels of a part over
-   their seconds; of messages that of LONG bytes or more, per axis, by the slowest axis inside a
-   node and the slowest between nodes. A node of processors has the rates of its ranks together.
-   Rates of processors are those of threads while they compute; several threads of a rank wait for
-   the slowest one, and `joined` is the share of the time in which they do not.
+   their seconds, in the mean of ranks; of messages that of LONG bytes or more, per axis, by the
+   slowest axis inside a node and the slowest between nodes. A node of processors has the rates of
+   its ranks together.
+   Rates of processors are those of threads while they compute. Several threads of a rank wait for
+   the slowest one, and `joined` is the share of the time in which they do not. Ranks wait in
+   messages for the slowest one: `balance` is the share in which they do not, in the mean of ranks;
+   known where the communicator knows when the last rank has begun a message, and each rank has
+   processors of its own.
    Parts without kernels and links without long messages have no rate. A rate above the block's own
    peak is written as the peak. On a GPU the time between launches is left out: a profile launches
    kernels one by one, a training by graphs. Must not: change what runs. */
@@ -23,7 +27,9 @@ static const double LONG = 1 << 16, LEAST_GAP = 1e-7;
 typedef struct MeasuredRates { /* per second, of this rank; 0: not known */
   double part[RT_PART_ATTENTION + 1], host;
   double joined; /* share of the time of kernels in which its workers compute; 0: one worker */
-  double gap;    /* seconds between two kernels */
+  double balance, late; /* share of kernels and waits for the last rank that kernels take; seconds
+                           of these waits */
+  double gap;           /* seconds between two kernels */
   double intra, inter;
 } MeasuredRates;
 
@@ -103,13 +109,54 @@ static double add_messages(const Trace *trace, MeasuredRates *rates) {
   return waited;
 }
 
+/* Seconds for which kernels waited until the last rank had begun a message. */
+static double waited_for_last(const Trace *trace) {
+  double seconds = 0;
+  for (int i = 0; i < trace->program->ncollectives; i++) {
+    const CommCount *now = &trace->comm->count[i], *before = &trace->sent[i];
+    double late = now->late - before->late, waited = now->waited - before->waited;
+    seconds += late < waited ? late : waited;
+  }
+  return seconds;
+}
+
 static MeasuredRates measure(const Trace *trace) {
   MeasuredRates rates = {0};
   double calls = 0, kernels = add_kernels(trace, &rates, &calls), waited = 0;
-  if (trace->comm && trace->comm->launch.world > 1) waited = add_messages(trace, &rates);
+  if (trace->comm->launch.world > 1) {
+    waited = add_messages(trace, &rates), rates.late = waited_for_last(trace);
+    rates.balance = kernels > 0 ? kernels / (kernels + rates.late) : 0;
+  }
   double rest = trace->in_steps - trace->marked_seconds - kernels - waited;
   if (!trace->program->sm && calls > 0) rates.gap = rest / calls;
   if (!trace->program->sm && rates.gap < LEAST_GAP) rates.gap = LEAST_GAP;
+  return rates;
+}
+
+static void add(double *sum, double *n, double rate) {
+  if (rate > 0) *sum += rate, *n += 1;
+}
+
+/* Rates of kernels and `balance` in the mean of all ranks that have them. */
+static void take_means(MeasuredRates *rates, const MeasuredRates *all, int ranks) {
+  for (int part = 0; part <= RT_PART_ATTENTION; part++) {
+    double sum = 0, n = 0;
+    for (int r = 0; r < ranks; r++) add(&sum, &n, all[r].part[part]);
+    rates->part[part] = n > 0 ? sum / n : 0;
+  }
+  double sum = 0, n = 0, late = 0;
+  for (int r = 0; r < ranks; r++) add(&sum, &n, all[r].balance), late += all[r].late;
+  rates->balance = late > 0 ? sum / n : 0;
+}
+
+/* A call of all ranks. */
+static MeasuredRates measure_all(const Trace *trace, Comm *c) {
+  MeasuredRates rates = measure(trace);
+  int ranks = rt_comm_world(c);
+  MeasuredRates *all = rt_alloc(sizeof rates * (size_t)ranks);
+  rt_comm_gather(c, "measured rates", &rates, all, sizeof rates);
+  take_means(&rates, all, ranks);
+  free(all);
   return rates;
 }
 
@@ -203,11 +250,10 @@ static void print_rate(FILE *out, const char *word, double rate, double scale, c
   if (rate > 0) fprintf(out, " %s = %.4g%s", word, rate * scale, unit);
 }
 
-static void print_block(FILE *out, const Trace *trace) {
+static void print_block(FILE *out, const Trace *trace, MeasuredRates rates) {
   const rt_program *program = trace->program;
   const Comm *c = trace->comm;
-  MeasuredRates rates = measure(trace);
-  double ranks = c ? c->launch.local_world : 1, in_node = program->sm ? 1 : ranks;
+  double ranks = c->launch.local_world, in_node = program->sm ? 1 : ranks;
   bool shared = !program->sm && ranks > cores_of(program);
   if (shared) rates.intra *= ranks / cores_of(program); /* what a rank of its own core reaches */
   fprintf(out, "machine measured {\n");
@@ -219,6 +265,7 @@ static void print_block(FILE *out, const Trace *trace) {
              within(program, "machine.node.hbm", in_node * rates.part[RT_PART_MEMORY]), 1e-9,
              "GB/s");
   print_rate(out, "joined", rates.joined, 1, "");
+  if (!program->sm && !shared) print_rate(out, "balance", rates.balance, 1, "");
   print_rate(out, "launch", rates.gap, 1e6, "us");
   print_rate(out, "intra", within(program, "machine.link.intra", rates.intra), 1e-9, "GB/s");
   print_rate(out, "inter", within(program, "machine.link.inter", rates.inter), 1e-9, "GB/s");
@@ -226,13 +273,14 @@ static void print_block(FILE *out, const Trace *trace) {
   fprintf(out, "\n}\n");
 }
 
-char *rt_measured_text(const Trace *trace) {
+char *rt_measured_text(const Trace *trace, Comm *c) {
   char *text = NULL;
   size_t n = 0;
-  FILE *out =
-      trace->steps > trace->marked_steps && trace->marked_steps ? open_memstream(&text, &n) : NULL;
+  if (trace->steps <= trace->marked_steps || !trace->marked_steps) return NULL;
+  MeasuredRates rates = measure_all(trace, c);
+  FILE *out = rt_comm_rank(c) ? NULL : open_memstream(&text, &n);
   if (!out) return NULL;
-  print_block(out, trace);
+  print_block(out, trace, rates);
   if (fclose(out) == 0) return text;
   free(text);
   return NULL;
@@ -250,7 +298,7 @@ void rt_measured_step(Trace *trace) {
   if (trace->steps != WARM || !trace->marked) return;
   size_t kernels = (size_t)trace->program->nkernels + 2;
   memcpy(trace->marked, trace->row, kernels * sizeof *trace->marked);
-  if (trace->comm && trace->comm->launch.world > 1)
+  if (trace->comm->launch.world > 1)
     memcpy(trace->sent, trace->comm->count,
            (size_t)trace->program->ncollectives * sizeof *trace->sent);
   trace->marked_steps = trace->steps, trace->marked_seconds = trace->in_steps;

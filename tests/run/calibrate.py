@@ -3,7 +3,7 @@
 The block is read by `use` as it is, its lines `node`, `host` and `link` are those of the plan's machine, and `plan`
 with it forecasts by rates that were measured: of one rank, of two, over messages too short for a rate, of a program
 without a machine, and of the stand-in for a GPU. No rate is above a peak of the block. A run without steps after the
-first two has no block. The share `joined` is that of ranks with several threads.
+first two has no block. The share `joined` is that of ranks with several threads, `balance` that of several ranks.
 
 `plan --measured` sets the forecast next to the trace of the same run: its parts add up to the step of the file, kernels
 to the time of the file's boxes, waits to those of its axis; the trace of another plan is refused, and one without a
@@ -12,6 +12,7 @@ forecast or a schedule.
 import array, json, os, random, re, shutil, sys
 from common import check, run, workdir
 
+CORES = os.cpu_count()
 SHARDC, folder = os.path.abspath(sys.argv[1]), workdir()
 MODEL = '''use "gpt2"
 variant M of GPT2 { Pos = 32; Vocab = 512; Embed = %d; Heads = 2; Layers = 2 }
@@ -87,6 +88,10 @@ for name, (machine, width, lines, words) in ROWS.items():
     joined = re.search(r' joined = ([\d.]+) ', block)
     check(bool(joined) == joins and (not joins or 0 < float(joined.group(1)) <= 1), f'{name}: {said}')
     if joins: words = words.replace('launch', 'launch joined')
+    # ranks that wait for the slowest, where each has processors of its own
+    balance, apart = re.search(r' balance = ([\d.]+) ', block), 'mesh' in lines and name != 'gpu' and CORES > 1
+    check(bool(balance) == apart and (not apart or 0 < float(balance.group(1)) <= 1), f'{name}: {said}')
+    if apart: words = words.replace('launch', 'launch balance')
     # read back: the same machine, and rates that the forecast names
     on = 'on measured' if machine else 'on measured\n  ' + lines
     other = text.replace('on box', on) if machine else text.replace(lines, on)

@@ -148,7 +148,7 @@ try:
     PLANS['turns'] = ('pipe = 4', 'place Layers -> pipe\npipeline one_f_one_b')
     MODEL = MODEL.replace(' nodes = 2', '')
     for name in 'four', 'turns':
-        own, shared = (plan(name, **cpus | dict(node=cpus['node'] % cores), joined=1)[0] for cores in (4, 2))
+        own, shared = (plan(name, **cpus | dict(node=cpus['node'] % cores), balance=1)[0] for cores in (4, 2))
         for j in own, shared:
             check(j['seconds_per_step'] <= j['forecast']['seconds_per_step'], f'{name}: faster than the bound')
         own, shared = own['forecast'], shared['forecast']
@@ -166,23 +166,26 @@ try:
     told = [plan('four', **cpus | dict(node=node, workers=8))[0] for node in ('cores = 1', 'cores = 16', '')]
     peaks = [{p['line']: p['value'] for p in one['forecast']['published']}['node f16'] for one in told]
     check(peaks[1] == 16 * peaks[0] == 2 * peaks[2], f'peaks of 1, 16 and 8 cores: {peaks}')
-    # threads of a rank, and ranks on cores of their own, wait for the slowest; one thread, ranks that share cores, and
-    # stages wait for none
+    # threads of a rank (`joined`), and ranks on cores of their own (`balance`), wait for the slowest; one thread and
+    # ranks that share cores wait for none
     PLANS['single'] = ('data = 1', '')
     rates = dict(products='0.5TFLOPS', attention='0.1TFLOPS', memory='50GB/s', launch='1us')
-    for name, cores, workers, share in ('single', 2, 2, 0.5), ('single', 1, 2, 1), ('single', 2, 1, 1), \
-            ('four', 4, 4, 0.5), ('four', 8, 8, 0.5), ('four', 2, 2, 1), ('turns', 4, 4, 1):
-        seconds = [plan(name, **cpus | dict(node=cpus['node'] % cores, workers=workers), **rates, joined=joined)[0]
-                   ['forecast']['seconds'] for joined in (1, 0.5)]
-        for part in 'products', 'attention', 'memory':
-            check(abs(seconds[0][part] / seconds[1][part] - share) < 1e-3, f'{name} on {cores}: {part} {seconds}')
+    for name, cores, workers, *shares in ('single', 2, 2, 0.5, 1), ('single', 1, 2, 1, 1), ('single', 2, 1, 1, 1), \
+            ('four', 4, 4, 1, 0.5), ('four', 8, 8, 0.5, 0.5), ('four', 2, 2, 1, 1), ('turns', 4, 4, 1, 0.5):
+        for word, share in zip(('joined', 'balance'), shares):
+            seconds = [plan(name, **cpus | dict(node=cpus['node'] % cores, workers=workers),
+                            **rates | dict(joined=1, balance=1) | {word: value})[0]['forecast']['seconds']
+                       for value in (1, 0.5)]
+            for part in 'products', 'attention', 'memory':
+                check(abs(seconds[0][part] / seconds[1][part] - share) < 1e-3, f'{name}, {word}: {part} {seconds}')
     _, said, status = plan('four', json_=False, **cpus | dict(node='cores = 4 gpus = 4', arch='sm_90'))
     check(status == 1 and 'E0602' in said and '`cores` of a node with GPUs' in said, said)
     MODEL = MODEL.replace('node arch', 'node gpus = 4 arch').replace('precision f16', 'precision bf16').replace(
         'link intra', 'host memory = 100GB dram = 100GB/s\n  link intra').replace('on box', 'on box nodes = 2')
     # refused at the word
     for word, value in ('memory', '3TB/s'), ('intra', '201GB/s'), ('inter', '51GB/s'), ('dram', '101GB/s'), \
-            ('launch', '0us'), ('products', '0TFLOPS'), ('joined', '0'), ('joined', '50%'):
+            ('launch', '0us'), ('products', '0TFLOPS'), ('joined', '0'), ('joined', '50%'), ('balance', '0'), \
+            ('balance', '50%'):
         _, said, status = plan('zero 2', json_=False, **{word: value})
         check(status == 1 and 'E0602' in said and f'machine.reached.{word}={value}' in said, f'{word}: {said}')
     print(f'{len(PLANS)} plans')
