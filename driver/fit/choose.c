@@ -70,9 +70,32 @@ static const char *schedule_name(Arena *arena, const Change *change) {
                       chunks ? chunks : memory);
 }
 
-/* The table of each schedule is simulated turn by turn with the FLOP of the classes of stages. The
-   shortest step of those that fit; a later one must be 1% shorter, since it keeps more or sends
-   more often. If none fits, the one with the least memory. Schedules that this model, communicator
+static void take_best(ChangeSearch *search) {
+  search->best = (Try){0};
+  for (uint32_t i = 0; i < search->tried.n; i++) {
+    const Try *one = &search->tried.at[i];
+    if (one->made && search_better(search, one, &search->best)) search->best = *one;
+  }
+}
+
+/* By the forecasts of steps; false: the machine has none. */
+static bool take_fastest(ChangeSearch *search) {
+  for (uint32_t i = 0; i < search->tried.n; i++)
+    if (search->tried.at[i].made && !search->tried.at[i].cost.foreseen) return false;
+  search->by = BY_SECONDS;
+  return take_best(search), search->best.made;
+}
+
+/* 1.2e+14 FLOP from the first turn to the last, or 0.52 s a step by the forecast */
+static const char *length_words(Arena *arena, const Cost *cost, bool timed) {
+  if (timed) return arena_printf(arena, "%.4g s a step by the forecast", cost->forecast.seconds);
+  return arena_printf(arena, "%.4g FLOP from the first turn to the last", cost->makespan);
+}
+
+/* The shortest step of those that fit, by its forecast; where the machine has none, the table of
+   each schedule is simulated turn by turn with the FLOP of the classes of stages. A later one must
+   be 1% shorter, since it keeps more or sends more often. If none fits, the one with the least
+   memory. Schedules that this model, communicator
    or number of layers does not allow are no candidates; if none is left, the passes report why the
    first one is not. */
 static void choose_schedule(Cli *o, Module *m) {
@@ -81,7 +104,9 @@ static void choose_schedule(Cli *o, Module *m) {
   if (!word || strcmp(word, "auto") != 0) return;
   search.host = INT64_MAX;
   if (machine_node_memory(m) <= 0) search.device = INT64_MAX;
+  search.forecasts = true;
   search_run(&search, 1u << TRY_SCHEDULE);
+  bool timed = take_fastest(&search);
   if (!search.best.made) diag_drop(o->c->diag, "N0601"), search.best = search.tried.at[0];
   change_choose(o, m, &search.best.change);
   if (!search.best.made) return;
@@ -89,9 +114,8 @@ static void choose_schedule(Cli *o, Module *m) {
                       "`pipeline %s` was chosen", schedule_name(o->c->arena, &search.best.change));
   for (uint32_t i = 0; i < search.tried.n; i++)
     if (search.tried.at[i].made)
-      diag_fact(r, "%s: %.4g FLOP from the first turn to the last, %s",
-                schedule_name(o->c->arena, &search.tried.at[i].change),
-                search.tried.at[i].cost.makespan,
+      diag_fact(r, "%s: %s, %s", schedule_name(o->c->arena, &search.tried.at[i].change),
+                length_words(o->c->arena, &search.tried.at[i].cost, timed),
                 arena_amount(o->c->arena, (double)budget_all(&search.tried.at[i].cost.need)));
 }
 

@@ -358,10 +358,12 @@ def by_memory():
 
 
 def auto():
-    """`pipeline auto` takes the shortest step by its table that fits, and prints all schedules that it tried."""
-    def chosen(memory, *sets):
+    """`pipeline auto` takes the shortest step that fits, and prints all schedules that it tried: by its forecast, where
+    the machine has one, else by its table."""
+    def chosen(memory, *sets, node='', link=''):
         text = MODEL.replace('auto for Small {', 'auto for Small { on box nodes = 3;')
-        open(f'{folder}/auto.shard', 'w').write(f'{text}machine box {{ node memory = {memory} reserve = 0KiB }}\n')
+        open(f'{folder}/auto.shard', 'w').write(
+            f'{text}machine box {{ node {node} memory = {memory} reserve = 0KiB {link} }}\n')
         out, err = run(SHARDC, 'plan', 'auto.shard', '--plan', 'auto', '--json',
                        *(x for s in sets for x in ('--set', s)), cwd=folder)
         return json.loads(out.split('\n')[0]), err
@@ -375,6 +377,17 @@ def auto():
     check('`pipeline one_f_one_b` was chosen' in chosen('1GiB', 'plan.micro=12')[1], 'one micro-batch')
     least = max(c['bytes']['total'] for c in chosen('1GiB', 'plan.pipeline=one_f_one_b')[0]['classes'])
     check('`pipeline one_f_one_b` was chosen' in chosen(f'{-(-least // 1024)}KiB')[1], 'what fits')
+    words, taken = {}, []
+    for rate in '1MB/s', '100GB/s':  # chunks send more often; over fast links their bubble counts
+        timed = dict(node='gpus = 1 arch = sm_80', link=f'\n  link inter = {rate} latency = 1us')
+        plan, err = chosen('1GiB', **timed)
+        taken.append(re.search(r'`pipeline (.*)` was chosen', err).group(1))
+        step = {k: float(v) for k, v in re.findall(r'= ([a-z].*): ([\d.e+-]+) s a step by the forecast', err)}
+        check(len(step) > 3 and step[taken[-1]] <= 1.01 * min(step.values()), err)
+        own = chosen('1GiB', 'plan.pipeline=one_f_one_b', **timed)[0]['forecast']['seconds_per_step']
+        check(abs(step['one_f_one_b'] / own - 1) < 1e-3, f'{own}: {err}')
+        words[rate] = step['interleaved chunks = 2'] / step['one_f_one_b']
+    check(words['1MB/s'] > 1.05 * words['100GB/s'], f'{words}: chosen {taken}')
 
 
 def ends_own():
