@@ -9,6 +9,8 @@
 bool choose_program(World *w, const LowerOptions *options, Choice *out);
 /* A plan of FILE that would serve, when none was asked for; NULL: none. */
 Str choose_plan_left(World *w, const Choice *choice);
+/* The name of the train block, where the model has others as well; else NULL. */
+Str choose_train_name(World *w, const Choice *choice);
 /* Its base and the first train block that fits, of FILE where it has some; false: a wrong base. */
 bool choose_for_model(World *w, const Decl *model, Choice *out);
 bool choose_next_train(World *w, Choice *choice); /* false: there was none after it */

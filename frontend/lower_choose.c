@@ -148,6 +148,14 @@ bool choose_next_train(World *w, Choice *choice) {
   return false;
 }
 
+Str choose_train_name(World *w, const Choice *choice) {
+  Decls near = trains_of(w, choice);
+  bool mine = choice->train && choice->train->span.file == w->top;
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < near.n; i++) n += !mine || near.at[i]->span.file == w->top;
+  return choice->train && n > 1 ? choice->train->name : NULL;
+}
+
 /* Blocks for a base serve its variants. */
 static bool serves(const Decl *block, const Choice *choice) {
   return block->item->base.text == choice->model->name ||

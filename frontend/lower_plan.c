@@ -96,6 +96,7 @@ void write_written_blocks(Module *m, World *w, const Choice *choice) {
   WrittenBlocks *to = ARENA_NEW(m->arena, WrittenBlocks);
   if (choice->plan) to->plan = choice->plan->name, to->plan_at = choice->plan->span;
   else to->plan_left = choose_plan_left(w, choice);
+  to->train = choose_train_name(w, choice);
   written_block(m, to, "plan", choice->plan ? choice->plan->item : NULL);
   written_block(m, to, "train", choice->train ? choice->train->item : NULL);
   written_groups(m, to, choice->train ? choice->train->item : NULL);

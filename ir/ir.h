@@ -314,6 +314,7 @@ typedef struct WrittenSetting {
 
 typedef struct WrittenBlocks {
   Str plan, plan_left; /* the plan's name; one that would do where none is asked for; or NULL */
+  Str train;           /* the train block's name, if the model has several; or NULL */
   Span plan_at;
   VEC(WrittenSetting) settings;
 } WrittenBlocks;

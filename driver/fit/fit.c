@@ -223,8 +223,9 @@ static void say_help(Cli *o, const Module *m, Report *r, const Try *found) {
 }
 
 const char *fit_subject(const Module *m) {
-  Str plan = m->written->plan;
-  return plan && *plan ? arena_printf(m->arena, "plan `%s`", plan) : "the program";
+  Str plan = m->written->plan, train = m->written->train;
+  const char *text = plan && *plan ? arena_printf(m->arena, "plan `%s`", plan) : "the program";
+  return train ? arena_printf(m->arena, "%s with `%s`", text, train) : text;
 }
 
 bool fit_check(Cli *o, const Module *m) {

@@ -30,7 +30,8 @@ double fit_latency(const Module *m, int64_t bytes); /* of a full bucket's time, 
 
 /* After pass `memory`: a `prefetch` in bytes that holds no layer is E0602; false. */
 bool flights_check(Cli *o, Module *m);
-/* "plan `zero3`", or "the program" if no plan has a name. */
+/* "plan `zero3`", or "the program" if no plan has a name; "plan `zero3` with `long`", if the model
+   has several train blocks. */
 const char *fit_subject(const Module *m);
 /* After pass `memory`. False: E0801 was given. */
 bool fit_check(Cli *o, const Module *m);

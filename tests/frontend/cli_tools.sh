@@ -65,6 +65,7 @@ plan q for M { micro 8 }
 MODEL
 expect 3 "^2 plans: p with small (fits), p with large (does not fit), q with small, q with large$" check two.shard
 expect 3 "^M with large: 520,004 parameters$" check two.shard
+expect 3 "plan .p. with .large. needs " check two.shard
 sed '/^plan/d; s/optim sgd lr = 1e-3 }$/optim sgd }/; /large/s/Wide =/Wode =/' two.shard >three.shard
 expect 1 "three.shard:11:20" check three.shard
 
