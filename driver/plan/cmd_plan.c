@@ -101,12 +101,15 @@ static void put_scores(Sheet *sheet, const Module *m) {
 void topic_work(Sheet *sheet, const Planned *planned) {
   const PlanStep *step = &planned->step;
   double bubble = step->waited > 0 ? step->waited / (step->flop + step->waited) : 0;
-  sheet_say(sheet, "a step: {flop_per_step} FLOP per rank{}, {} between kernels and memory\n",
+  sheet_say(sheet,
+            "a step: {flop_per_step} FLOP per rank{}, {memory_bytes_per_step} between kernels and "
+            "memory\n",
             as_flop(step->flop), as_text(planned->programs.n > 1 ? " of the busiest class" : ""),
             as_bytes(step->moved));
   put_scores(sheet, planned->m);
   sheet_say_if(sheet, step->waited > 0,
-               "and {} FLOP of other stages, for which it waits: a bubble of {bubble:.0}\n",
+               "and {waited_flop_per_step} FLOP of other stages, for which it waits: a bubble of "
+               "{bubble:.0}\n",
                as_flop(step->waited), as_share(bubble));
 }
 

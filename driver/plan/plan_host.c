@@ -107,7 +107,7 @@ void topic_host(Sheet *sheet, const Planned *planned) {
     sheet_close(sheet);
   }
   if (has)
-    sheet_say_if(sheet, pinned, "host, in all {:12}  of {host_capacity} for a rank\n",
+    sheet_say_if(sheet, pinned, "host, in all {host_bytes:12}  of {host_capacity} for a rank\n",
                  as_bytes((double)(pinned + planned->host.total)), as_bytes((double)has));
   else if (pinned && planned->host.total)
     sheet_say(sheet, "host: its machine does not say how much memory there is\n");

@@ -165,9 +165,12 @@ void topic_later(Sheet *sheet, const Planned *planned) {
   sheet_open(sheet, phase_name(planned->phase));
   if (planned->from)
     sheet_put(sheet, "{from}{steps}", as_count(planned->from), as_count(planned->steps));
-  sheet_say(sheet, "after {}, {}: {flop_per_step} FLOP per rank, {} between kernels and memory\n",
-            as_text(warm_up), as_text(phase_name(planned->phase)), as_flop(later->flop),
-            as_bytes(later->moved));
+  sheet_say(
+      sheet,
+      "after {}, {}: {flop_per_step} FLOP per rank, {memory_bytes_per_step} between kernels and "
+      "memory\n",
+      as_text(warm_up), as_text(phase_name(planned->phase)), as_flop(later->flop),
+      as_bytes(later->moved));
   plan_moves(sheet, moves.calls > 0, "such a step", &moves);
   plan_traffic_of(sheet, planned, later);
   plan_time_of(sheet, planned, later);

@@ -74,6 +74,10 @@ try:
         check(f['published'] == [dict(line='host pcie', value=64e9), dict(line='host latency', value=0)],
               str(f['published']))
         check((s['bubble'] > 0) == (name in ('pipe', 'stages')), f'{name}: bubble {s["bubble"]}')
+        check((j['waited_flop_per_step'] > 0) == (name in ('pipe', 'stages')), f'{name}: {j}')
+        seconds = j['memory_bytes_per_step'] / 2e12  # at `hbm`, of a plan without stages and host
+        check(not name.startswith('zero') or abs(seconds / j['seconds']['memory'] - 1) < 1e-2, f'{name}: {seconds}')
+        check(j['host_bytes'] > 0, f'{name}: {j}')
     # inputs are hidden by the step until their copy takes longer; snapshots are always waited for
     for pcie in '10GB/s', '0.1MB/s':
         j, pcie, slow = background(pcie), float(pcie[:-4]) * (1e9 if 'G' in pcie else 1e6), 'M' in pcie
