@@ -118,16 +118,21 @@ static void find_sync(Scan *c, const Line *l) {
   if (starts(l->opcode, "bar.") || starts(l->opcode, "barrier."))
     put(c, DROP_BARRIER, l, l->at, l->end, ";");
   bool product = starts(l->opcode, "wgmma.");
-  if (starts(l->opcode, "cp.async.commit") || starts(l->opcode, "wgmma.commit"))
+  bool leaves = starts(l->opcode, "cp.async.bulk.wait");
+  if (starts(l->opcode, "cp.async.commit") || starts(l->opcode, "wgmma.commit") ||
+      starts(l->opcode, "cp.async.bulk.commit"))
     put(c, DROP_COMMIT, l, l->at, l->end, ";");
   if (starts(l->opcode, "fence.proxy.async") || starts(l->opcode, "fence.mbarrier_init"))
     put(c, DROP_FENCE, l, l->at, l->end, ";");
-  if (!starts(l->opcode, "cp.async.wait") && !starts(l->opcode, "wgmma.wait")) return;
+  if (!starts(l->opcode, "cp.async.wait") && !product && !leaves) return;
+  if (product && !starts(l->opcode, "wgmma.wait")) return;
   put(c, DROP_WAIT, l, l->at, l->end, ";");
   const char *digit = l->opcode + strcspn(l->opcode, " \t;");
   char with[80];
   snprintf(with, sizeof with, "%s %d;",
-           product ? "wgmma.wait_group.sync.aligned" : "cp.async.wait_group",
+           product  ? "wgmma.wait_group.sync.aligned"
+           : leaves ? "cp.async.bulk.wait_group.read"
+                    : "cp.async.wait_group",
            *digit == ';' ? 1 : atoi(digit + 1) + 1);
   put(c, EASE_WAIT, l, l->at, l->end, with);
 }
@@ -164,7 +169,7 @@ static int number_of(const Line *l, int i) {
 
 static void find_signal(Scan *c, const Line *l) {
   char regs[REGS][NAME], with[80];
-  if (starts(l->opcode, "cp.async.bulk")) put(c, DROP_COPY, l, l->at, l->end, ";");
+  if (starts(l->opcode, "cp.async.bulk.tensor")) put(c, DROP_COPY, l, l->at, l->end, ";");
   if (starts(l->opcode, "mbarrier.arrive")) put(c, DROP_ARRIVAL, l, l->at, l->end, ";");
   for (int more = -1; more <= 1; more += 2) {
     if (starts(l->opcode, "mbarrier.init"))
@@ -243,7 +248,9 @@ static void find_term(Scan *c, const Line *l) {
 
 /* Bytes that one lane moves: by v2 or v4 and the type. */
 static int moved(const Line *l) {
-  if (starts(l->opcode, "cp.async") || starts(l->opcode, "ldmatrix")) return 16;
+  if (starts(l->opcode, "cp.async") || starts(l->opcode, "ldmatrix") ||
+      starts(l->opcode, "stmatrix"))
+    return 16;
   const char *stop = l->opcode + strcspn(l->opcode, " \t");
   int bits = 0, n = 1;
   for (const char *s = l->opcode; s < stop; s++) {

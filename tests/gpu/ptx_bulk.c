@@ -1,12 +1,18 @@
-/* Bulk tensor copies into shared memory: cp.async.bulk.tensor, and the maps that they read.
+/* Bulk tensor copies into and out of shared memory: cp.async.bulk.tensor, and the maps that they
+ * read.
  *
  * A map's 128 bytes have a format of this machine's own. A copy brings the whole box: elements that
- * the tensor does not have are zeros, rows of 128 bytes are swizzled by their address.
+ * the tensor does not have are zeros, rows of 128 bytes are swizzled by their address. A copy out
+ * of shared memory leaves them alone.
  *
  * A copy is queued at its issue. Its bytes arrive at once; in late mode when no warp can continue,
  * the newest copy first; with a seed at random times in random order. Until then its words are in
  * flight. On arrival its mbarrier expects that many bytes less. The check for races treats a copy
  * as a warp of its own, which starts with all that the issuing warp has waited for.
+ *
+ * Out of shared memory bytes go at the issue, in late mode when their thread waits for their group,
+ * with a seed at a random time before that. The check for races treats their reads as above; their
+ * writes are those of the thread. Both kinds of wait are one: no byte is written later.
  *
  * Must not: know other boxes than rows of 128 swizzled bytes, other maps than parameters. */
 #include "ptx_memory.h"
@@ -30,8 +36,10 @@ struct Copy {
   int lane;
   Map map;
   int32_t from[PTX_TENSOR_RANK];
-  uint32_t to, bytes, phase, stamp;
+  uint32_t to, bytes, phase, stamp; /* to: the address in shared memory */
   Signal *signal;
+  uint32_t group; /* out of shared memory: of its thread */
+  bool left;      /* .. and gone */
 };
 
 /* ---- maps ---- */
@@ -184,7 +192,101 @@ bool copies_bring(Cta *c) {
   return true;
 }
 
+/* ---- out of shared memory ---- */
+static void leave(Cta *c, Copy *copy) {
+  const PtxDevice *d = c->launch->device;
+  for (uint32_t i = 0, n = rows_of(&copy->map); i < n && !copy->left; i++) {
+    Row row = row_of(copy, i);
+    for (uint32_t j = row.skip; j < row.skip + row.have; j++)
+      d->plane.data[row.at - d->o.base + j - row.skip] = c->shared.data[swizzled(row.to + j)];
+  }
+  copy->left = true;
+}
+
+void copies_leave(Cta *c) {
+  for (Copy *copy = c->leaving; copy; copy = copy->next)
+    if (launch_draw(c->launch, 2)) leave(c, copy);
+}
+
+/* Bytes of other lanes were fenced before the last barrier of the warp. */
+static bool check_met(const Copy *copy, uint32_t at) {
+  const Cta *c = copy->w->cta;
+  const Cell *cell = c->shared.cells ? &c->shared.cells[at >> 2] : NULL;
+  uint32_t of = cell ? (cell->wrote >> 5) - c->first_stamp : 0;
+  if (!cell || !cell->wrote || of >= c->nowner || c->owner[of] != copy->w->index) return true;
+  if ((int)(cell->wrote & (LANES - 1)) == copy->lane || copy->w->met >= copy->w->fenced)
+    return true;
+  return fault(copy->w, copy->op, copy->lane,
+               "no barrier between another lane's fence and the copy of its bytes at %#x", at),
+         false;
+}
+
+static bool check_leaving(const Copy *copy, const Row *row) {
+  Warp *w = copy->w;
+  PtxDevice *d = w->cta->launch->device;
+  for (uint32_t i = row->skip; i < row->skip + row->have; i += 4) {
+    uint32_t at = swizzled(row->to + i);
+    Touch t = {.plane = &w->cta->shared, .offset = at, .bytes = 4, .space = SPACE_SHARED};
+    t.stamp = copy->stamp;
+    if (!check_fenced(w, copy->op, copy->lane, at) || !check_met(copy, at)) return false;
+    if (d->o.check && !touch(w, copy->op, copy->lane, &t)) return false;
+  }
+  if (!row->have) return true;
+  int i = device_block(d, row->at);
+  if (i < 0 || d->blocks[i].bytes - (int64_t)(row->at - d->blocks[i].at) < row->have)
+    return fault(w, copy->op, copy->lane, "a copy writes %u bytes at %#llx: out of bounds",
+                 row->have, (unsigned long long)row->at),
+           false;
+  Touch t = {.plane = &d->plane, .bytes = row->have, .write = true, .space = SPACE_GLOBAL};
+  t.offset = row->at - d->o.base;
+  if (d->o.check) return touch(w, copy->op, copy->lane, &t);
+  if (d->plane.written) bits_set(d->plane.written, (int64_t)t.offset, t.bytes, true);
+  return true;
+}
+
+/* Ends the copies of lane whose groups are below `until`. */
+static void arrive(Warp *w, int lane, uint32_t until) {
+  Cta *c = w->cta;
+  for (Copy **at = &c->leaving; *at;) {
+    Copy *copy = *at;
+    if (copy->w != w || copy->lane != lane || copy->group >= until) {
+      at = &copy->next;
+      continue;
+    }
+    leave(c, copy);
+    if (copy->stamp + 1 > w->left[lane]) w->left[lane] = copy->stamp + 1;
+    *at = copy->next;
+    free(copy);
+  }
+}
+
+static Went step_commit(Warp *w, const Op *op, uint32_t mask) {
+  (void)op;
+  for (int i = 0; i < LANES; i++) w->leaving[i] += mask >> i & 1;
+  return WENT_ON;
+}
+
+/* imm: groups that may stay under way */
+static Went step_wait(Warp *w, const Op *op, uint32_t mask) {
+  for (int i = 0; i < LANES; i++)
+    if (mask >> i & 1 && w->leaving[i] > (uint32_t)op->imm)
+      arrive(w, i, w->leaving[i] - (uint32_t)op->imm);
+  return WENT_ON;
+}
+
+static void drop_leaving(Cta *c) {
+  while (c->leaving) {
+    Copy *copy = c->leaving;
+    if (!c->launch->failed)
+      fault(copy->w, copy->op, copy->lane,
+            "the CTA ended before a copy out of its shared memory was waited for");
+    c->leaving = copy->next;
+    free(copy);
+  }
+}
+
 void copies_drop(Cta *c) {
+  drop_leaving(c);
   if (c->copies && !c->launch->failed)
     fault(c->copies->w, c->copies->op, c->copies->lane,
           "the CTA ended before a copy to its shared memory was waited for");
@@ -200,16 +302,21 @@ void copies_drop(Cta *c) {
 }
 
 /* ---- the copy ---- */
-static bool check_copy(Warp *w, const Op *op, int lane, Copy *copy) {
+static bool check_place(Warp *w, const Op *op, int lane, Copy *copy) {
   Cta *c = w->cta;
-  uint32_t rows = rows_of(&copy->map);
-  copy->bytes = rows * ROW;
+  copy->bytes = rows_of(&copy->map) * ROW;
   if (copy->to % ROW)
     return fault(w, op, lane, "a copy to %#x is misaligned: 128 bytes", copy->to), false;
   if (copy->to < SHARED_FIRST || (uint64_t)copy->to + copy->bytes > c->shared_end)
     return fault(w, op, lane, "a copy of %u bytes to %#x is out of bounds of shared memory",
                  copy->bytes, copy->to),
            false;
+  return true;
+}
+
+static bool check_copy(Warp *w, const Op *op, int lane, Copy *copy) {
+  uint32_t rows = rows_of(&copy->map);
+  if (!check_place(w, op, lane, copy)) return false;
   if (copy->signal->fences != BOTH_FENCES)
     return fault(w, op, lane,
                  "no fence.mbarrier_init, or no fence.proxy.async, after the mbarrier's init"),
@@ -246,32 +353,98 @@ static Went step_copy(Warp *w, const Op *op, uint32_t mask) {
   return w->cta->launch->failed ? WENT_WAITING : WENT_ON;
 }
 
+/* a: from, b: the map; as above */
+static bool issue_leaving(Warp *w, const Op *op, int lane) {
+  Cta *c = w->cta;
+  Copy *copy = calloc(1, sizeof *copy), **last = &c->leaving;
+  if (!copy) return fault(w, op, lane, "the host has no memory for this copy"), false;
+  *copy = (Copy){.w = w, .op = op, .lane = lane, .group = w->leaving[lane]};
+  copy->to = (uint32_t)(reg_get(w, op->a, op->kind_a, lane) + (uint64_t)op->imm);
+  uint64_t map = reg_get(w, op->b, REG_64, lane) + (uint64_t)(int32_t)op->target;
+  for (int i = 0; i < op->n; i++) copy->from[i] = (int32_t)reg_get(w, op->list[i], REG_32, lane);
+  bool good = read_map(w, op, lane, map, &copy->map) && check_place(w, op, lane, copy);
+  if (good) copy->stamp = interval_of_copies(c);
+  for (uint32_t i = 0, n = good ? rows_of(&copy->map) : 0; i < n && good; i++) {
+    Row row = row_of(copy, i);
+    good = check_leaving(copy, &row);
+  }
+  if (!good) return free(copy), false;
+  while (*last) last = &(*last)->next;
+  *last = copy;
+  const PtxOptions *o = &c->launch->device->o;
+  if (!o->late && !o->seed) leave(c, copy);
+  return true;
+}
+
+static Went step_leave(Warp *w, const Op *op, uint32_t mask) {
+  for (int i = 0; i < LANES; i++)
+    if (mask >> i & 1 && !issue_leaving(w, op, i)) return WENT_WAITING;
+  return WENT_ON;
+}
+
 /* ---- decoding ---- */
-/* [a], [b, {x, y}], [c]: the second one is read as two operands (ptx_body.c). */
-void decode_bulk(Reader *r, const Ins *ins) {
-  static const char *const words[] = {"cp",     "async", "bulk",
-                                      "tensor", NULL,    "shared::cluster",
-                                      "global", "tile",  "mbarrier::complete_tx::bytes"};
-  int rank =
-      ins->nparts == 9 && ins->part[4][1] == 'd' && !ins->part[4][2] ? ins->part[4][0] - '0' : 0;
+static bool is_text(const Ins *ins, const char *const *words, int n) {
+  for (int i = 0; i < n && ins->nparts == n; i++)
+    if (words[i] && strcmp(words[i], ins->part[i])) return false;
+  return ins->nparts == n;
+}
+
+/* The number of dims in the name of a copy. */
+static int rank_of(Reader *r, const Ins *ins) {
+  const char *word = ins->part[4];
+  int rank = word[0] && word[1] == 'd' && !word[2] ? word[0] - '0' : 0;
   if (rank < 1 || rank > PTX_TENSOR_RANK) unknown(r, ins);
-  for (int i = 0; i < 9; i++)
-    if (words[i] && strcmp(words[i], ins->part[i])) unknown(r, ins);
-  need_args(r, ins, 3, 3);
-  const Arg *map = &ins->args[1];
-  if (map->nparts != rank) read_error(r, ins->line, "`%s` has %d coordinates", ins->opcode, rank);
-  int64_t offset[3];
-  int32_t slot[3], *list = get(r, sizeof *list * (size_t)rank);
-  RegKind kind[3];
-  for (int i = 0; i < 3; i++) decode_address(r, ins, &ins->args[i], &slot[i], &kind[i], &offset[i]);
-  if (ins->args[0].nparts || ins->args[2].nparts || offset[1] != (int32_t)offset[1] ||
-      offset[2] != (int32_t)offset[2])
-    read_error(r, ins->line, "coordinates belong to the map, offsets have 32 bits");
-  if (kind[1] != REG_64) read_error(r, ins->line, "a map's address has 64 bits");
-  for (int i = 0; i < rank; i++) list[i] = source_arg(r, ins, &map->parts[i], REG_32);
+  return rank;
+}
+
+/* Arguments of a copy: shared: which one is the address in shared memory; map: the map with its
+ * coordinates; signal: 0: there is none. */
+static Op *decode_copy(Reader *r, const Ins *ins, int shared, int map, int signal) {
+  int rank = rank_of(r, ins), nargs = signal ? 3 : 2;
+  need_args(r, ins, nargs, nargs);
+  const Arg *of_map = &ins->args[map];
+  if (of_map->nparts != rank)
+    read_error(r, ins->line, "`%s` has %d coordinates", ins->opcode, rank);
+  int64_t offset[3] = {0};
+  int32_t slot[3] = {0}, *list = get(r, sizeof *list * (size_t)rank);
+  RegKind kind[3] = {0};
+  for (int i = 0; i < nargs; i++) {
+    decode_address(r, ins, &ins->args[i], &slot[i], &kind[i], &offset[i]);
+    if ((i != map && ins->args[i].nparts) || offset[i] != (int32_t)offset[i])
+      read_error(r, ins->line, "coordinates belong to the map, offsets have 32 bits");
+  }
+  if (kind[map] != REG_64) read_error(r, ins->line, "a map's address has 64 bits");
+  for (int i = 0; i < rank; i++) list[i] = source_arg(r, ins, &of_map->parts[i], REG_32);
   Op *op = emit(r, ins);
-  op->step = step_copy, op->n = (uint8_t)rank, op->list = list;
-  op->imm = offset[0], op->target = (uint32_t)offset[1], op->e = (int32_t)offset[2];
-  op->a = slot[0], op->kind_a = (uint8_t)kind[0], op->b = slot[1], op->c = slot[2];
-  op->sub = (uint8_t)kind[2];
+  op->n = (uint8_t)rank, op->list = list;
+  op->imm = offset[shared], op->target = (uint32_t)offset[map];
+  op->a = slot[shared], op->kind_a = (uint8_t)kind[shared], op->b = slot[map];
+  op->e = (int32_t)offset[signal], op->c = slot[signal], op->sub = (uint8_t)kind[signal];
+  return op;
+}
+
+/* cp.async.bulk.commit_group; cp.async.bulk.wait_group{.read} n */
+static bool decode_group(Reader *r, const Ins *ins) {
+  bool read = ins->nparts == 5 && !strcmp(ins->part[4], "read");
+  bool wait = ins->nparts >= 4 && !strcmp(ins->part[3], "wait_group");
+  if (ins->nparts != 4 + (wait && read) || (!wait && strcmp(ins->part[3], "commit_group")))
+    return false;
+  need_args(r, ins, wait, wait);
+  if (wait && (ins->args[0].kind != ARG_INT || ins->args[0].value > 1 << 20))
+    read_error(r, ins->line, "the number of groups is a constant");
+  Op *op = emit(r, ins);
+  op->step = wait ? step_wait : step_commit, op->imm = wait ? (int64_t)ins->args[0].value : 0;
+  return true;
+}
+
+/* [to], [map, {x, y}], [mbarrier]; [map, {x, y}], [from] */
+void decode_bulk(Reader *r, const Ins *ins) {
+  static const char *const in[] = {"cp",     "async", "bulk",
+                                   "tensor", NULL,    "shared::cluster",
+                                   "global", "tile",  "mbarrier::complete_tx::bytes"};
+  static const char *const out[] = {"cp",     "async",       "bulk", "tensor",    NULL,
+                                    "global", "shared::cta", "tile", "bulk_group"};
+  if (is_text(ins, in, 9)) decode_copy(r, ins, 0, 1, 2)->step = step_copy;
+  else if (is_text(ins, out, 9)) decode_copy(r, ins, 1, 0, 0)->step = step_leave;
+  else if (!decode_group(r, ins)) unknown(r, ins);
 }

@@ -40,6 +40,14 @@ void warp_interval(Warp *w) {
   if (stamp) w->stamp = w->known[w->index] = stamp;
 }
 
+void warp_meets(Warp *w) {
+  uint32_t *known = &w->known[w->cta->nwarps];
+  warp_interval(w);
+  w->met = w->stamp;
+  for (int i = 0; i < LANES; i++)
+    if (w->left[i] > *known) *known = w->left[i];
+}
+
 uint32_t interval_of_copies(Cta *c) { return new_stamp(c, c->nwarps); }
 
 /* Stamps run out: who touched what in earlier launches is forgotten. */
@@ -72,7 +80,9 @@ static inline bool unordered(Me *me, uint32_t who) {
   if (stamp == me->who >> 5) return true; /* same interval of the same warp, another lane */
   int v = owner_of(me->w->cta, stamp);
   if (v < 0) return !post_orders(me->w, me->who, who);
-  bool before = (uint32_t)v == me->w->index || stamp < me->w->known[v];
+  const Warp *w = me->w;
+  bool before = (uint32_t)v == w->index || stamp < w->known[v];
+  if ((uint32_t)v == w->cta->nwarps && stamp < w->left[me->who & (LANES - 1)]) return false;
   if (before) me->before = stamp;
   return !before;
 }

@@ -193,11 +193,14 @@ struct Warp {
   uint32_t red_mask;
   Flight *flights;               /* oldest first */
   uint32_t groups[LANES];        /* committed by each lane */
+  uint32_t leaving[LANES];       /* .. of bulk copies to global memory */
   Product *products;             /* oldest first */
   uint32_t product_groups;       /* committed */
   uint64_t polled;               /* the word that it acquired last */
   uint32_t polls;                /* .. and how often since it acquired another */
   uint32_t fenced;               /* its last fence.proxy.async began this interval */
+  uint32_t met;                  /* .. its last barrier */
+  uint32_t left[LANES];          /* copies out of shared memory that are over for a lane */
   uint32_t known[MAX_WARPS + 1]; /* intervals of others that are over for this warp; those of bulk
                                     copies are the last, after all warps */
 };
@@ -233,7 +236,8 @@ struct Cta {
   Barrier barriers[MAX_BARRIERS];
   Signal signals[MAX_SIGNALS];
   uint32_t nsignals;
-  Copy *copies; /* newest first */
+  Copy *copies;  /* into shared memory, newest first */
+  Copy *leaving; /* out of it, oldest first, that nobody has waited for */
   Taken *taken;
   uint32_t first_stamp;
   uint8_t *owner; /* of stamp - first_stamp: its warp; nwarps: a bulk copy */
@@ -299,6 +303,7 @@ bool members_here(Warp *w, const Op *op, int32_t slot, uint32_t mask, Went *went
 
 /* check.c */
 void warp_interval(Warp *w);         /* what the warp did so far is before what its lanes do next */
+void warp_meets(Warp *w);            /* the same at a barrier, for what single lanes waited for */
 uint32_t interval_of_copies(Cta *c); /* its stamp */
 void races_forget(PtxDevice *d);
 typedef struct Touch { /* one access of one lane */
@@ -324,6 +329,7 @@ void signals_drop(Cta *c);
 
 /* ptx_bulk.c */
 bool copies_bring(Cta *c); /* one of them; false: there is none */
+void copies_leave(Cta *c); /* some of those out of shared memory that have not yet */
 void copies_drop(Cta *c);
 
 /* ptx_wgmma.c */

@@ -1,4 +1,4 @@
-/* Matrix instructions: mma.sync and ldmatrix.
+/* Matrix instructions: mma.sync, ldmatrix and stmatrix.
  *
  * The fragments of the 32 lanes are laid out as plain matrices, multiplied by one loop, and laid
  * back. Products of halves and tf32 are exact in f32; sums are rounded to f32 at each step (a GPU
@@ -130,14 +130,23 @@ void decode_mma(Reader *r, const Ins *ins) {
   op->step = step_mma, op->sub = (uint8_t)k, op->list = list, op->flag = (uint8_t)(d16 | c16 << 1);
 }
 
-/* ---- ldmatrix ---- */
+/* ---- ldmatrix, stmatrix ---- */
+enum { TRANSPOSED = 1, STORES = 2 };
+
+static void put_rows(Warp *w, const Op *op, const Access *x) {
+  for (int i = 0; i < op->n; i++)
+    for (int l = 0; l < LANES; l++)
+      memcpy(x->at[8 * i + l / 4] + 4 * (l % 4), (uint32_t *)reg_at(w, op->list[i]) + l, 4);
+}
+
 static void take_rows(Warp *w, const Op *op, const Access *x) {
   for (int i = 0; i < op->n; i++) {
     uint32_t *d = reg_at(w, op->list[i]);
     for (int l = 0; l < LANES; l++) {
       uint16_t pair[2];
       for (int h = 0; h < 2; h++) {
-        int row = op->flag ? 2 * (l % 4) + h : l / 4, column = op->flag ? l / 4 : 2 * (l % 4) + h;
+        bool turned = op->flag & TRANSPOSED;
+        int row = turned ? 2 * (l % 4) + h : l / 4, column = turned ? l / 4 : 2 * (l % 4) + h;
         memcpy(&pair[h], x->at[8 * i + row] + 2 * column, 2);
       }
       d[l] = (uint32_t)pair[1] << 16 | pair[0];
@@ -145,26 +154,26 @@ static void take_rows(Warp *w, const Op *op, const Access *x) {
   }
 }
 
-static Went step_ldmatrix(Warp *w, const Op *op, uint32_t mask) {
+static Went step_matrices(Warp *w, const Op *op, uint32_t mask) {
   Went went;
   if (!together(w, op, mask, ALL_LANES, &went)) return went;
   if (mask != ALL_LANES)
-    return fault(w, op, first_lane(mask), "ldmatrix with lanes %08x only: all 32 must take part",
+    return fault(w, op, first_lane(mask), "matrices of lanes %08x only: all 32 must take part",
                  mask);
-  Access x = {.space = SPACE_SHARED, .bytes = 16};
+  Access x = {.space = SPACE_SHARED, .bytes = 16, .write = op->flag & STORES};
   uint32_t rows = op->n == 4 ? ALL_LANES : (UINT32_C(1) << 8 * op->n) - 1;
   uint64_t generic[LANES];
   addresses(w, op, op->space == SPACE_GENERIC ? generic : x.address);
   if (op->space == SPACE_GENERIC &&
       (one_window(rows, &x, generic) != rows || x.space != SPACE_SHARED))
-    return fault(w, op, 0, "ldmatrix of an address outside shared memory");
+    return fault(w, op, 0, "matrices at an address outside shared memory");
   if (!place(w, op, rows, &x)) return WENT_WAITING;
-  take_rows(w, op, &x);
+  (op->flag & STORES ? put_rows : take_rows)(w, op, &x);
   return WENT_ON;
 }
 
-/* ldmatrix.sync.aligned.m8n8.num{.trans}{.shared}.b16 r, [a] */
-void decode_ldmatrix(Reader *r, const Ins *ins) {
+/* ldmatrix.sync.aligned.m8n8.num{.trans}{.shared}.b16 r, [a]; stmatrix: [a], r */
+static void decode_matrices(Reader *r, const Ins *ins, bool stores) {
   if (ins->nparts < 6 || strcmp(ins->part[1], "sync") || strcmp(ins->part[2], "aligned") ||
       strcmp(ins->part[3], "m8n8") || strcmp(ins->part[ins->nparts - 1], "b16") ||
       ins->part[4][0] != 'x')
@@ -174,15 +183,19 @@ void decode_ldmatrix(Reader *r, const Ins *ins) {
   bool trans = false;
   if ((n != 1 && n != 2 && n != 4) || ins->part[4][2]) unknown(r, ins);
   for (int i = 5; i < ins->nparts - 1; i++)
-    if (!strcmp(ins->part[i], "trans")) trans = true;
+    if (!strcmp(ins->part[i], "trans") && !stores) trans = true;
     else if (!known_space(ins->part[i], &space) || space != SPACE_SHARED) unknown(r, ins);
   need_args(r, ins, 2, 2);
   int32_t *list = get(r, sizeof *list * 4), a;
   RegKind kind;
   int64_t offset;
-  vector(r, ins, 0, n, list, true);
-  decode_address(r, ins, &ins->args[1], &a, &kind, &offset);
+  vector(r, ins, stores, n, list, !stores);
+  decode_address(r, ins, &ins->args[!stores], &a, &kind, &offset);
   Op *op = emit(r, ins);
-  op->step = step_ldmatrix, op->a = a, op->kind_a = (uint8_t)kind, op->imm = offset;
-  op->list = list, op->n = (uint8_t)n, op->flag = trans, op->space = (uint8_t)space;
+  op->step = step_matrices, op->a = a, op->kind_a = (uint8_t)kind, op->imm = offset;
+  op->list = list, op->n = (uint8_t)n, op->space = (uint8_t)space;
+  op->flag = (uint8_t)((trans ? TRANSPOSED : 0) | (stores ? STORES : 0));
 }
+
+void decode_ldmatrix(Reader *r, const Ins *ins) { decode_matrices(r, ins, false); }
+void decode_stmatrix(Reader *r, const Ins *ins) { decode_matrices(r, ins, true); }

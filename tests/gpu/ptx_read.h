@@ -188,7 +188,7 @@ void decode_lanes(Reader *r, const Ins *ins);
 _Noreturn void unknown(Reader *r, const Ins *ins);
 
 typedef void Decoder(Reader *r, const Ins *ins);
-Decoder decode_bulk; /* ptx_bulk.c: cp.async.bulk.tensor */
+Decoder decode_bulk; /* ptx_bulk.c: cp.async.bulk */
 #define OPCODE(NAME, FN) Decoder FN;
 #include "ptx_ops.def"
 #undef OPCODE

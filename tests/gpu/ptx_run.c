@@ -324,7 +324,7 @@ static bool run_cta(Cta *c, uint32_t index) {
   while (c->live && !l->failed) {
     bool ran = false;
     uint32_t turn = launch_draw(l, c->nwarps);
-    if (launch_draw(l, 3) == 1) copies_bring(c);
+    if (launch_draw(l, 3) == 1) copies_bring(c), copies_leave(c);
     for (uint32_t k = 0; k < c->nwarps && !l->failed; k++) {
       Warp *w = &c->warps[(turn + k) % c->nwarps];
       if (!w->alive || w->waits) continue;

@@ -80,7 +80,7 @@ static Went step_bar(Warp *w, const Op *op, uint32_t mask) {
   uint32_t count = fixed ? (uint32_t)reg_get(w, op->b, REG_32, lane) : 0;
   Barrier *b = &c->barriers[id < MAX_BARRIERS ? id : 0];
   if (!check_count(w, op, b, lane, id, fixed, count)) return WENT_WAITING;
-  warp_interval(w);
+  warp_meets(w);
   b->fixed = fixed, b->expected = fixed ? count : 0;
   b->arrived += LANES, b->came |= 1u << w->index, b->stamps[w->index] = w->stamp;
   if (op->c != NO_SLOT) {
@@ -102,7 +102,7 @@ static Went step_warp_sync(Warp *w, const Op *op, uint32_t mask) {
     return fault(w, op, first_lane(mask & ~members), "this lane is not in the membermask %08x",
                  members);
   if (!together(w, op, mask, members, &went)) return went;
-  if ((mask & w->alive) == w->alive) warp_interval(w);
+  if ((mask & w->alive) == w->alive) warp_meets(w);
   return WENT_ON;
 }
 
