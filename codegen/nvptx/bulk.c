@@ -62,3 +62,30 @@ void bulk_copy(Warp *w, LLVMValueRef to, LLVMValueRef map, int rank, LLVMValueRe
   constraints = arena_printf(w->e->arena, "%s~{memory}", constraints);
   simt_asm(w->e, text, constraints, nothing(w), 3 + rank, args, false);
 }
+
+void bulk_leave(Warp *w, LLVMValueRef map, int rank, LLVMValueRef *at, LLVMValueRef from) {
+  LLVMValueRef args[2 + MAP_RANK] = {map, place(w, from)};
+  const char *list = "", *constraints = "l,r,";
+  for (int i = 0; i < rank; i++) {
+    args[2 + i] = at[i];
+    list = arena_printf(w->e->arena, "%s%s$%d", list, i ? ", " : "", 2 + i);
+    constraints = arena_printf(w->e->arena, "%sr,", constraints);
+  }
+  const char *text = arena_printf(
+      w->e->arena, "cp.async.bulk.tensor.%dd.global.shared::cta.tile.bulk_group [$0, {%s}], [$1];",
+      rank, list);
+  constraints = arena_printf(w->e->arena, "%s~{memory}", constraints);
+  simt_asm(w->e, text, constraints, nothing(w), 2 + rank, args, false);
+}
+
+static void of_groups(Warp *w, const char *text) {
+  simt_asm(w->e, text, "~{memory}", nothing(w), 0, NULL, false);
+}
+
+void bulk_leave_end(Warp *w) { of_groups(w, "cp.async.bulk.commit_group;"); }
+
+void bulk_leave_read(Warp *w, int groups) {
+  of_groups(w, arena_printf(w->e->arena, "cp.async.bulk.wait_group.read %d;", groups));
+}
+
+void bulk_leave_wait(Warp *w) { of_groups(w, "cp.async.bulk.wait_group 0;"); }

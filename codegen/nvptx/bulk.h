@@ -1,5 +1,5 @@
-/* Vocabulary of kernels whose operands come by bulk tensor copies: mbarriers in shared memory, and
-   copies of boxes of a tensor map. Instructions of sm_90.
+/* Vocabulary of kernels whose operands come, or whose results leave, by bulk tensor copies:
+   mbarriers in shared memory, and copies of boxes of a tensor map. Instructions of sm_90.
 
    An mbarrier counts the arrivals of a phase, and bytes that copies have yet to bring. Its phases
    have parities 0, 1, 0, ..; to wait for a parity is to wait for the end of the phase that has it.
@@ -20,4 +20,12 @@ void bulk_wait(Warp *w, LLVMValueRef signal, LLVMValueRef parity);
    of 128 bytes are swizzled. */
 void bulk_copy(Warp *w, LLVMValueRef to, LLVMValueRef map, int rank, LLVMValueRef *at,
                LLVMValueRef signal);
+/* The other way: from shared memory, whose bytes this thread, or others before a barrier, have
+   fenced (warpgroup_publish). Copies up to bulk_leave_end are one group of this thread. */
+void bulk_leave(Warp *w, LLVMValueRef map, int rank, LLVMValueRef *at, LLVMValueRef from);
+void bulk_leave_end(Warp *w);
+/* Until all but this many of the thread's last groups have read their bytes of shared memory, so
+   that others can take their place; until all bytes have been written. */
+void bulk_leave_read(Warp *w, int groups);
+void bulk_leave_wait(Warp *w);
 #endif

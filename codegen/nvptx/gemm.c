@@ -33,7 +33,8 @@ static Gemm gemm_new(Emit *emit) {
   x.p = product_of(emit->k, 8);
   x.g = gemm_plan(&x.p, math_of(emit->k), emit_tile(emit, GEMM_COUNT),
                   emit->m->target.multiprocessors);
-  emit->lanes = (int)x.g.tile[GEMM_LANES];
+  /* sums that stay where products leave them are in pairs of columns */
+  emit->lanes = x.g.tile[GEMM_BY] == BY_BULK_ALL ? 2 : (int)x.g.tile[GEMM_LANES];
   return x;
 }
 

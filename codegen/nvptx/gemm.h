@@ -45,12 +45,21 @@ void gemm_place(Gemm *x, LLVMValueRef tile); /* i32: number of a tile of a range
 void gemm_wgmma(Gemm *x);
 
 /* ---- bulk tensor copies of it (gemm_bulk.c) ---- */
-static inline bool gemm_is_bulk(const Gemm *x) { return x->g.tile[GEMM_BY] == BY_BULK; }
+static inline bool gemm_is_bulk(const Gemm *x) { return x->g.tile[GEMM_BY] != BY_THREADS; }
 void gemm_bulk_begin(Gemm *x); /* by all threads: mbarriers of the ring */
 LLVMValueRef gemm_bulk_full(Gemm *x, LLVMValueRef stage); /* of a stage, by its number */
 LLVMValueRef gemm_bulk_empty(Gemm *x, LLVMValueRef stage);
+/* i32: coordinate i of a map for a number of its kind. */
+LLVMValueRef gemm_bulk_at(Gemm *x, const GemmMap *map, int i, LLVMValueRef number);
 /* By one thread: tile kt of k of both operands to the stage of that number, at that offset. */
 void gemm_bulk_bring(Gemm *x, LLVMValueRef kt, LLVMValueRef number, LLVMValueRef stage);
+
+/* ---- results that leave by bulk tensor copies (gemm_leave.c) ---- */
+static inline bool gemm_leaves(const Gemm *x) { return x->g.tile[GEMM_BY] == BY_BULK_ALL; }
+/* By all lanes of a warp: its rows of a tile; room: i32: its part of shared memory; row: i32: the
+   first of them in the tile. */
+void gemm_leave_tile(Gemm *x, LLVMValueRef room, LLVMValueRef row);
+void gemm_leave_end(Gemm *x); /* after the last tile */
 
 /* ---- equal shares of it (gemm_shares.c) ---- */
 void gemm_shares_take(Gemm *x);  /* by all threads, before a barrier: the CTA takes a share; */
@@ -95,7 +104,9 @@ LLVMValueRef gemm_out_turn(Gemm *x, LLVMValueRef at, LLVMValueRef block);
 typedef struct GemmOut {
   LLVMValueRef m, n, sum, at[2];
 } GemmOut;
-/* Their results, if element (m, n) exists. */
+/* Their results, as they are computed with. */
+void gemm_out_values(Gemm *x, const GemmOut *out, LLVMValueRef value[MAX_RESULTS]);
+/* The same stored, if element (m, n) exists. */
 void gemm_out_put(Gemm *x, const GemmOut *out);
 /* The same of several, whose operands are read before the first result is stored: a store would
    hold up loads that may be of its bytes. */

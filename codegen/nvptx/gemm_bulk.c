@@ -1,4 +1,5 @@
-/* Products by wgmma whose operands come by bulk tensor copies (attribute tile: BY_BULK); see
+/* Products by wgmma whose operands come by bulk tensor copies (attribute tile: BY_BULK, or
+   BY_BULK_ALL, with which results leave by such copies: gemm_leave.c); see
    gemm_wgmma.c for the whole. In place of the warpgroup that copies
 
      one thread copies                            each warp that multiplies
@@ -41,7 +42,7 @@ void gemm_bulk_begin(Gemm *gemm) {
   warp_barrier(w);
 }
 
-static LLVMValueRef coordinate(Gemm *gemm, const GemmMap *map, int i, LLVMValueRef number) {
+LLVMValueRef gemm_bulk_at(Gemm *gemm, const GemmMap *map, int i, LLVMValueRef number) {
   LLVMValueRef at = warp_div(&gemm->w, number, map->below[i]);
   return map->outermost[i] ? at : warp_rem(&gemm->w, at, map->map.size[i]);
 }
@@ -56,7 +57,7 @@ static void bring(Gemm *gemm, bool is_b, LLVMValueRef k, LLVMValueRef stage, LLV
   GemmMap map;
   if (!gemm_map(&gemm->p, &gemm->g, is_b, &map))
     bug("kernel %s: no map of an operand", gemm->k->name);
-  for (int i = 0; i < map.map.rank; i++) at[i] = coordinate(gemm, &map, i, number[map.of[i]]);
+  for (int i = 0; i < map.map.rank; i++) at[i] = gemm_bulk_at(gemm, &map, i, number[map.of[i]]);
   for (int64_t panel = 0; panel < gemm_panels(side); panel++) {
     if (panel) at[0] = warp_plus(w, at[0], WGMMA_K);
     bulk_copy(w, warp_plus(w, to, panel * gemm_panel_bytes(side)), gemm->e->map[is_b], map.map.rank,

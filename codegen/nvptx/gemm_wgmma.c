@@ -22,8 +22,9 @@
 
    Operands that are codes of 8 bits have sums for each block and other ones for all: gemm_codes.c.
 
-   With bulk tensor copies one thread does all that, and the barriers are others: gemm_bulk.c. With
-   equal shares CTAs have parts of tiles: gemm_shares.c. */
+   With bulk tensor copies one thread does all that, and the barriers are others: gemm_bulk.c; with
+   such copies of results, sums stay in registers on their way out: gemm_leave.c. With equal shares
+   CTAs have parts of tiles: gemm_shares.c. */
 #include "bulk.h"
 #include "gemm.h"
 #include "simt.h"
@@ -448,6 +449,10 @@ static void put_columns(Gemm *gemm, const Leaving *of, int columns) {
 }
 
 static void put_tile(Gemm *gemm, const Out *out) {
+  if (gemm_leaves(gemm)) {
+    gemm_leave_tile(gemm, out->room, out->row);
+    return;
+  }
   int all = (int)gemm->g.tile[GEMM_N];
   for (int first = 0; first < all; first += WGMMA_OUT)
     for (int half = 0; half < 2; half++) {
@@ -494,6 +499,7 @@ static void multiply_all(Gemm *gemm, LLVMValueRef warp) {
   if (gemm_is_shared(&gemm->g)) put_shared(gemm, &out);
   else put_tile(gemm, &out);
   emit_loop_end(gemm->e, &tile);
+  if (gemm_leaves(gemm)) gemm_leave_end(gemm);
 }
 
 void gemm_wgmma(Gemm *gemm) {

@@ -9,6 +9,7 @@
 #include "ir/kernel/tensor_map.h"
 
 enum { KERNEL_CONVENTION = 71 /* ptx_kernel */ };
+_Static_assert(sizeof((Emit *)0)->map == KERNEL_MAPS * sizeof(LLVMValueRef), "one for each map");
 
 static void attribute(Emit *e, unsigned at, const char *name, uint64_t value) {
   unsigned kind = LLVMGetEnumAttributeKindForName(name, strlen(name));

@@ -40,7 +40,8 @@ enum { MMA, WGMMA }; /* instructions of products; wgmma is sm_90a's alone, no ne
               .shared_per_multiprocessor = (int64_t)(all) << 10,                                   \
               .multiprocessors = (count),                                                          \
               .shares = (math) == WGMMA,                                                          \
-              .bulk = (math) == WGMMA},                                                           \
+              .bulk = (math) == WGMMA,                                                            \
+              .bulk_results = (math) == WGMMA},                                                   \
     .memory_bytes = (memory)*GIB,                                                                  \
   }
 /* clang-format on */

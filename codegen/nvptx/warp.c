@@ -215,6 +215,12 @@ void warp_matrices(Warp *w, LLVMValueRef offset, int64_t more, bool transposed,
   for (unsigned i = 0; i < 4; i++) out[i] = LLVMBuildExtractValue(w->e->builder, v, i, "");
 }
 
+void warp_put_matrices(Warp *w, LLVMValueRef offset, const LLVMValueRef word[4]) {
+  LLVMValueRef args[5] = {near_address(w, offset), word[0], word[1], word[2], word[3]};
+  simt_asm(w->e, "stmatrix.sync.aligned.m8n8.x4.shared.b16 [$0], {$1, $2, $3, $4};",
+           "r,r,r,r,r,~{memory}", LLVMVoidTypeInContext(w->e->context), 5, args, false);
+}
+
 LLVMValueRef warp_word(Warp *w, LLVMValueRef offset, int64_t more) {
   LLVMValueRef at = near_address(w, offset);
   const char *text = arena_printf(w->e->arena, "ld.shared.b32 $0, [$1+%lld];", (long long)more);

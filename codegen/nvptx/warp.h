@@ -65,6 +65,8 @@ LLVMValueRef warp_extreme(Emit *e, LLVMValueRef x, bool most);
 /* Four 8 x 8 matrices of 16-bit elements, rows at the offsets that the lanes give, plus `more` */
 void warp_matrices(Warp *w, LLVMValueRef offset, int64_t more, bool transposed,
                    LLVMValueRef out[4]);
+/* The other way: words as warp_matrices gives them, not transposed; instruction of sm_90 */
+void warp_put_matrices(Warp *w, LLVMValueRef offset, const LLVMValueRef word[4]);
 /* The word at offset plus `more`, read at this point: a load that the compiler may move would be
  * where it is used. */
 LLVMValueRef warp_word(Warp *w, LLVMValueRef offset, int64_t more);

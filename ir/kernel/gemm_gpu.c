@@ -52,15 +52,18 @@ static void plan_out(GemmPlan *plan) {
     if (plan->out_rows % 32 || plan->out_rows / 2 * t[GEMM_WARP_N] % (32 * t[GEMM_LANES])) break;
 }
 
-/* Each warp has eight of its 16 rows at once, and no more columns than these. */
+/* Each warp has eight of its 16 rows at once, and no more columns than these; or, for bulk copies,
+   all of them in 16 bits. */
 static void plan_warpgroups(GemmPlan *plan) {
   const int64_t *t = plan->tile;
   plan->out_rows = 8, plan->out_pitch = (WGMMA_OUT + 8) * 4, plan->passes = 1;
+  if (t[GEMM_BY] == BY_BULK_ALL)
+    plan->out_rows = WGMMA_LEAVE_ROWS, plan->out_pitch = gemm_result_panels(plan) * WGMMA_PANEL;
   plan->threads[0] = WGMMA_THREADS * (1 + plan->warps_m);
   plan->shared[0] = t[GEMM_STAGES] * plan->stage +
                     plan->warps_m * WGMMA_THREADS / 32 * plan->out_rows * plan->out_pitch;
   plan->signals_at = plan->shared[0];
-  if (t[GEMM_BY] == BY_BULK)
+  if (t[GEMM_BY] != BY_THREADS)
     plan->shared[0] += round_up(2 * SIGNAL_BYTES * t[GEMM_STAGES], CACHE_LINE);
   plan->share_at = plan->shared[0];
   if (gemm_is_shared(plan)) plan->shared[0] += CACHE_LINE;

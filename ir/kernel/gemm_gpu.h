@@ -26,7 +26,7 @@ enum GemmTile {              /* entries of attribute tile */
                 GEMM_WARP_N, /* columns of it */
                 GEMM_STAGES, /* of the ring */
                 GEMM_SPLITS, /* ranges of k, or GEMM_SHARES */
-                GEMM_BY,     /* GemmBy: who brings operands to shared memory */
+                GEMM_BY,     /* GemmBy: who brings operands to shared memory, who takes results */
                 GEMM_COPY_A, /* GemmCopy of both operands */
                 GEMM_COPY_B,
                 GEMM_LANES, /* neighbouring columns that a thread takes on the way out */
@@ -48,8 +48,9 @@ enum GemmCopy {
   COPY_WIDE_MN
 };
 
-/* Threads, each some pieces of 16 bytes; or, for wgmma, bulk tensor copies, begun by one thread. */
-enum GemmBy { BY_THREADS = 1, BY_BULK };
+/* Threads, each some pieces of 16 bytes; or, for wgmma, bulk tensor copies, begun by one thread; or
+   these for operands and for results. */
+enum GemmBy { BY_THREADS = 1, BY_BULK, BY_BULK_ALL };
 
 typedef enum GemmMath {
   GEMM_FMA,  /* f32 multiply-adds */
@@ -75,8 +76,10 @@ enum {
   WGMMA_GROUPS = 2,     /* warpgroups that multiply */
   WGMMA_THREADS = 128,  /* of a warpgroup */
   WGMMA_COPY_ROWS = 16, /* that it copies at once */
-  WGMMA_OUT = 128,      /* columns of sums that leave at once */
-  WGMMA_STAGES = 6      /* at most: two barriers of the CTA's 16 for each */
+  WGMMA_OUT = 128,      /* columns of sums that leave at once, by threads; */
+  WGMMA_LEAVE = 64,     /* .. by a bulk copy: a panel of WGMMA_LEAVE_ROWS of a warp */
+  WGMMA_LEAVE_ROWS = 16,
+  WGMMA_STAGES = 6 /* at most: two barriers of the CTA's 16 for each */
 };
 
 enum { SIGNAL_BYTES = 8 };        /* of an mbarrier, two for each stage filled by bulk copies */
@@ -135,9 +138,10 @@ static inline bool gemm_is_split(const GemmPlan *plan) { return plan->splits > 1
 static inline int64_t gemm_tiles(const GemmPlan *plan) { /* of the result, of one range of k */
   return plan->batches * plan->tiles_m * plan->tiles_n * plan->splits;
 }
-/* How bulk copies see an operand. Coordinate i is a range of k, of rows or columns, or of batches:
-   number / below, modulo its size unless it is the outermost of its kind. */
-enum { OF_K, OF_MN, OF_BATCH };
+/* How bulk copies see an operand, or a result. Coordinate i is a range of k, of rows or columns, or
+   of batches; of a result one of columns, rows, or batches: number / below, modulo its size unless
+   it is the outermost of its kind. */
+enum { OF_K, OF_MN, OF_BATCH, OF_N = OF_K };
 typedef struct GemmMap {
   TensorMap map;
   int of[MAP_RANK];
@@ -146,6 +150,13 @@ typedef struct GemmMap {
 } GemmMap;
 /* false: more dims than a map has, or none in a direction */
 bool gemm_map(const Product *product, const GemmPlan *plan, bool side_b, GemmMap *out);
+/* The same of a result of the kernel, of 16 bits, which leaves in panels of WGMMA_LEAVE columns.
+   The last one of a tile ends where the tile does, and may begin within the panel before it. */
+bool gemm_result_map(const Fn *k, const Product *product, const GemmPlan *plan, uint32_t result,
+                     GemmMap *out);
+static inline int64_t gemm_result_panels(const GemmPlan *plan) {
+  return (plan->tile[GEMM_N] + WGMMA_LEAVE - 1) / WGMMA_LEAVE;
+}
 /* Bytes that one tile of k of an operand brings. */
 int64_t gemm_bulk_bytes(const GemmSide *side);
 /* The cut is one for wgmma: warps of mma have no room for such tiles. */

@@ -1,7 +1,8 @@
-/* Operands of a product as bulk tensor copies see them; see tensor_map.h and GemmMap. Neighbouring
-   dims that are one range in memory are one dim of the map, so that a tile of any of them, whole or
-   not, is in one dim (gemm_flat), and its end is the end of that dim. */
+/* Operands and results of a product as bulk tensor copies see them; see tensor_map.h and GemmMap.
+   Neighbouring dims that are one range in memory are one dim of the map, so that a tile of any of
+   them, whole or not, is in one dim (gemm_flat), and its end is the end of that dim. */
 #include "gpu_plan.h"
+#include "ir/codes.h"
 #include "ir/support/num.h"
 
 /* Limits of cuTensorMapEncodeTiled. */
@@ -17,7 +18,7 @@ static bool push(GemmMap *map, int of, int64_t size, int64_t stride, int64_t bel
   return true;
 }
 
-/* box: elements of the innermost range that a copy brings; one of each other range. Only a batch
+/* box: elements of the innermost range that a copy moves; one of each other range. Only a batch
    may have no dims. */
 static bool push_dims(GemmMap *map, const ProductDims *dims, bool side_b, int of, int64_t box) {
   int64_t below = 1;
@@ -49,18 +50,54 @@ bool gemm_map(const Product *product, const GemmPlan *plan, bool side_b, GemmMap
   return good && push_dims(out, &product->batch, side_b, OF_BATCH, 1);
 }
 
+/* The dims with the strides of that value in place of the left operand's. */
+static ProductDims dims_in(const Fn *k, ValueId v, const ProductDims *dims) {
+  ProductDims out = *dims;
+  for (int i = 0; i < out.count; i++) out.dim[i].a = buffer_stride(k, v, out.dim[i].dim);
+  return out;
+}
+
+static bool strides_fit(const TensorMap *map) {
+  for (int i = 1; i < map->rank; i++)
+    if (map->stride[i] % WGMMA_PIECE) return false;
+  return map->stride[0] == elem_bytes(map->elem);
+}
+
+bool gemm_result_map(const Fn *k, const Product *product, const GemmPlan *plan, uint32_t result,
+                     GemmMap *out) {
+  ValueId v = k->results.at[result];
+  uint32_t buffer = k->args.n + result;
+  const Type *type = value_type(k, v);
+  *out = (GemmMap){.map = {.buffer = buffer, .elem = type->elem}};
+  if (!elem_is_half(type->elem) || kernel_codes(k, buffer, &(Codes){0}) || !gpu_aligned(k, buffer))
+    return false;
+  if (!type_same_dims(type, value_type(k, product->value))) return false;
+  ProductDims rows = dims_in(k, v, &product->m), columns = dims_in(k, v, &product->n),
+              batches = dims_in(k, v, &product->batch);
+  /* a panel that begins anywhere is in one dim only if all columns are */
+  int64_t stride, unit = plan->tile[GEMM_N] % WGMMA_LEAVE ? INT64_MAX : WGMMA_LEAVE;
+  return gemm_flat(&columns, false, unit, &stride) &&
+         gemm_flat(&rows, false, WGMMA_LEAVE_ROWS, &stride) &&
+         push_dims(out, &columns, false, OF_N, WGMMA_LEAVE) &&
+         push_dims(out, &rows, false, OF_MN, WGMMA_LEAVE_ROWS) &&
+         push_dims(out, &batches, false, OF_BATCH, 1) && strides_fit(&out->map);
+}
+
 int kernel_maps(const Module *m, const Fn *k, TensorMap out[KERNEL_MAPS]) {
   const Attr *tile = attr_get(&k->attrs, ATTR_tile);
   if (!tile || strcmp(attr_str(&k->attrs, ATTR_variant, ""), gemm_variant[GEMM_WGMMA])) return 0;
   if (strcmp(attr_str(&k->attrs, ATTR_family, ""), "contract") || tile->i != GEMM_COUNT ||
-      tile->list[GEMM_BY] != BY_BULK)
+      tile->list[GEMM_BY] == BY_THREADS)
     return 0;
   GpuProduct product = gpu_product_of(m, k, GEMM_MMA, INT64_MAX);
   GemmPlan plan = gpu_product_plan(&product, tile->list);
-  for (int i = 0; i < KERNEL_MAPS; i++) {
-    GemmMap map;
-    if (!gemm_map(&product.p, &plan, i, &map)) bug("kernel %s: no map of an operand", k->name);
-    out[i] = map.map;
+  GemmMap map;
+  int n = 0;
+  for (; n < OPERAND_MAPS; out[n++] = map.map)
+    if (!gemm_map(&product.p, &plan, n, &map)) bug("kernel %s: no map of an operand", k->name);
+  for (uint32_t i = 0; tile->list[GEMM_BY] == BY_BULK_ALL && i < k->results.n; i++) {
+    if (!gemm_result_map(k, &product.p, &plan, i, &map)) bug("kernel %s: no such map", k->name);
+    out[n++] = map.map;
   }
-  return KERNEL_MAPS;
+  return n;
 }

@@ -129,6 +129,33 @@ static bool codes_fit(const GpuProduct *product, const int64_t *cut) {
          product->fixed[GEMM_COPY_A] == COPY_ASYNC_K && product->fixed[GEMM_COPY_B] == COPY_ASYNC_K;
 }
 
+/* An argument that is neither operand has elements of its own for rows and for columns: to read
+   them two at a time takes longer than results by bulk copies save. */
+static bool reads_elements(const GpuProduct *product) {
+  const Product *of = &product->p;
+  for (uint32_t i = 0; i < product->k->args.n; i++) {
+    const Type *type = value_type(product->k, product->k->args.at[i]);
+    bool rows = false, columns = false;
+    if (i == of->arg_a || i == of->arg_b) continue;
+    for (int j = 0; j < of->m.count; j++) rows |= type_find(type, of->m.dim[j].dim) >= 0;
+    for (int j = 0; j < of->n.count; j++) columns |= type_find(type, of->n.dim[j].dim) >= 0;
+    if (rows && columns) return true;
+  }
+  return false;
+}
+
+/* All results leave by bulk copies, straight from the places of the sums. */
+static bool results_fit(const GpuProduct *product, const GemmPlan *plan) {
+  const Fn *k = product->k;
+  GemmMap map;
+  if (gemm_is_split(plan) || product->p.columns != NO_VALUE || product->fixed[GEMM_LANES] < 2)
+    return false;
+  if (k->results.n > KERNEL_MAPS - OPERAND_MAPS || reads_elements(product)) return false;
+  for (uint32_t i = 0; i < k->results.n; i++)
+    if (!gemm_result_map(k, &product->p, plan, i, &map)) return false;
+  return true;
+}
+
 /* Both operands are copied in whole pieces that are as far apart as in one dim. */
 static bool warpgroups_fit(const GpuProduct *product, const int64_t *cut) {
   int64_t stride;
@@ -141,7 +168,7 @@ static bool warpgroups_fit(const GpuProduct *product, const int64_t *cut) {
   if (cut[GEMM_STAGES] < 3 || cut[GEMM_STAGES] > WGMMA_STAGES) return false;
   bool shared = cut[GEMM_SPLITS] == GEMM_SHARES;
   if (!shared && (cut[GEMM_SPLITS] < 1 || cut[GEMM_SPLITS] > MOST_SPLITS)) return false;
-  if (cut[GEMM_BY] != BY_THREADS && cut[GEMM_BY] != BY_BULK) return false;
+  if (cut[GEMM_BY] < BY_THREADS || cut[GEMM_BY] > BY_BULK_ALL) return false;
   for (int side = 0; side < 2; side++) {
     int64_t copy = product->fixed[side ? GEMM_COPY_B : GEMM_COPY_A];
     if (copy != COPY_ASYNC_K && copy != COPY_ASYNC_MN) return false;
@@ -152,8 +179,9 @@ static bool warpgroups_fit(const GpuProduct *product, const int64_t *cut) {
   }
   GemmPlan plan = gpu_product_plan(product, cut);
   GemmMap map;
-  for (int side = 0; cut[GEMM_BY] == BY_BULK && side < 2; side++)
+  for (int side = 0; cut[GEMM_BY] != BY_THREADS && side < OPERAND_MAPS; side++)
     if (!gemm_map(&product->p, &plan, side, &map)) return false;
+  if (cut[GEMM_BY] == BY_BULK_ALL && !results_fit(product, &plan)) return false;
   return plan.shared[0] <= product->limit &&
          (shared ? shares_fit(product, &plan) : split_fits(&plan));
 }

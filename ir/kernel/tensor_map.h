@@ -1,16 +1,17 @@
-/* Operands as bulk tensor copies (TMA) see them: at most five dims, the contiguous one first, and
-   the box that one copy brings. The driver encodes such a description as 128 bytes, which a kernel
-   gets as parameters after its buffers (codegen/nvptx/phase.c, runtime/device/cuda/cuda_kernel.c).
+/* Operands and results as bulk tensor copies (TMA) see them: at most five dims, the contiguous one
+   first, and the box that one copy brings or takes. The driver encodes such a description as 128
+   bytes, which a kernel gets as parameters after its buffers (codegen/nvptx/phase.c,
+   runtime/device/cuda/cuda_kernel.c).
 
-   What does not exist in a dim is brought as zeros. */
+   What does not exist in a dim is brought as zeros, and not taken. */
 #ifndef SHARDC_TENSOR_MAP_H
 #define SHARDC_TENSOR_MAP_H
 #include "ir/ir.h"
 
-enum { MAP_RANK = 5, MAP_BYTES = 128, MAP_ALIGN = 64, KERNEL_MAPS = 2 };
+enum { MAP_RANK = 5, MAP_BYTES = 128, MAP_ALIGN = 64, OPERAND_MAPS = 2, KERNEL_MAPS = 4 };
 
 typedef struct TensorMap {
-  uint32_t buffer; /* argument of the kernel */
+  uint32_t buffer; /* of the kernel: arguments, then results */
   Elem elem;
   int rank;
   int64_t size[MAP_RANK], stride[MAP_RANK], box[MAP_RANK]; /* elements; bytes; elements */

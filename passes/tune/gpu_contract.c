@@ -22,6 +22,9 @@ enum { LOADED = 40 };                     /* bytes of a multiprocessor and cycle
 enum { TAKE_SHARE = 1200 };               /* cycles: an atomic addition, which the CTA waits for */
 enum { LINE = 128, FAR_ROWS = 32 << 10 }; /* bytes: of a cache line; of a row of k, for loaded */
 static const double FEW_WARPS = 0.8;      /* of the rate, with half of them */
+/* Cycles of an element on its way out by bulk copies: the ends of a tile of a kernel written by
+   hand with such copies (bench/cuda/wgmma.cu) took 0.77 us on an H100. */
+static const double LEAVES = 0.026;
 static const double GROUP_CYCLES = 60, GROUP_COLUMN = 4.88, WORTH_OTHERS = 0.98;
 
 typedef struct ProductShape { /* a row of a table: of equal times the first wins */
@@ -110,7 +113,9 @@ static double cycles_of_groups(const GpuProduct *product, const GemmPlan *plan,
   int64_t each = ceil_div(gemm_tiles(plan), product->m->target.multiprocessors),
           steps = each * plan->range;
   if (gemm_is_shared(plan)) steps = ceil_div(gemm_tiles(plan) * plan->tiles_k, plan->chunks[0]);
-  double area = (double)(shape->m * shape->n), out = 500 + area * (0.12 + branches(product, plan));
+  double area = (double)(shape->m * shape->n), element = 0.12 + branches(product, plan);
+  if (plan->tile[GEMM_BY] == BY_BULK_ALL) element = LEAVES;
+  double out = 500 + area * element;
   return (double)(steps * plan->tile[GEMM_K]) * area / shape->rate + (double)each * out +
          reduce_cycles(plan) + share_cycles(plan);
 }
@@ -230,7 +235,10 @@ static double search_groups(const GpuProduct *product, int by, Cut *best) {
 static double search(const GpuProduct *product, Cut *best) {
   Cut by_groups;
   double least = search_list(product, shapes[product->math], BY_THREADS, 0, best), groups = 0;
-  if (product->math == GEMM_MMA && product->m->target.bulk)
+  const TargetFacts *facts = &product->m->target;
+  if (product->math == GEMM_MMA && facts->bulk && facts->bulk_results)
+    groups = search_groups(product, BY_BULK_ALL, &by_groups);
+  if (product->math == GEMM_MMA && facts->bulk && !groups) /* of other results */
     groups = search_groups(product, BY_BULK, &by_groups);
   if (product->math == GEMM_MMA && !groups) /* also of operands that have no tensor map */
     groups = search_groups(product, BY_THREADS, &by_groups);

@@ -62,11 +62,15 @@ static void vary_splits(Module *m, const Cut *from, bool wide, CutList *out) {
   if (gemm_of_warpgroups(from->at)) add(m, out, shared);
 }
 
-/* The other way of bringing operands to wgmma. */
+/* The other ways of operands of wgmma, and of its results, with as many stages and with one more:
+   these need other room than operands alone. */
 static void vary_way(Module *m, const Cut *from, CutList *out) {
-  Cut cut = *from;
-  cut.at[GEMM_BY] = from->at[GEMM_BY] == BY_BULK ? BY_THREADS : BY_BULK;
-  add(m, out, cut);
+  for (int64_t by = BY_THREADS; by <= BY_BULK_ALL; by++)
+    for (int64_t more = -1; more <= 1; more++) {
+      Cut cut = *from;
+      cut.at[GEMM_BY] = by, cut.at[GEMM_STAGES] += more;
+      if (by != from->at[GEMM_BY]) add(m, out, cut);
+    }
 }
 
 void gpu_contract_vary(Module *m, const Fn *k, const Cut *from, int stage, bool wide,

@@ -1,10 +1,10 @@
 """Products by wgmma whose operands come by bulk tensor copies, in whole programs.   bulk.py SHARDC
 
-The products of bulk.shard are cut for wgmma in the dump after pass `select`, once with operands that threads copy and
-once with bulk copies (`tile`, GEMM_BY), on one multiprocessor, so that a CTA takes several tiles. The generated C has
-the tensor maps, the PTX has no cp.async. On the stand-in both programs give the same losses and the same weights, bit
-X
-shares of three CTAs, has bits of its own in all of these.
+The products of bulk.shard are cut for wgmma in the dump after pass `select`: with operands that threads copy, with bulk
+copies, and with bulk copies of results as well (`tile`, GEMM_BY), on one multiprocessor, so that a CTA takes several
+tiles. The generated C has the tensor maps, the PTX has no cp.async. On the stand-in these programs give the same losses
+and the same weights, bit for bit, one kernel after the other, late and in random order; a program in equal shares of
+three CTAs has bits of its own in all of these.
 """
 import os, re, shutil, struct, subprocess, sys, tempfile, random
 
@@ -12,7 +12,7 @@ shardc = os.path.abspath(sys.argv[1])
 here = os.path.dirname(os.path.abspath(__file__))
 emulate = os.path.join(os.path.dirname(shardc), 'lib', 'shardc', 'emulate')
 folder = tempfile.mkdtemp(prefix='shardc_')
-WIDTH, STAGES, OUT = 136, 4, 8 * 8 * 136 * 4
+WIDTH, STAGES, OUT, LEFT = 136, 4, 8 * 8 * 136 * 4, 8 * 3 * 2048
 
 
 def run(*command, fails=None, **env):
@@ -28,15 +28,18 @@ def recut(text, by, ctas=1):
     """The dump with all products of layers cut for wgmma; several CTAs have equal shares."""
     def cut(m):
         a, b, lanes = m[2].split(', ')[-3:]
+        leaves = by == 3 and '%2 :' not in m[1]  # nothing is read for each element
+        way = 3 if leaves else min(by, 2)
         stage = 128 * (128 + (-(-WIDTH // 16) * 16 if b == '3' else -(-WIDTH // 64) * 64))
-        shared = STAGES * stage + OUT + 64 * (by == 2) + 64 * (ctas > 1)
-        tile = f'128, {WIDTH}, 64, 64, {WIDTH}, {STAGES}, {65536 if ctas > 1 else 1}, {by}, {a}, {b}, {lanes}'
+        shared = STAGES * stage + (LEFT if leaves else OUT) + 64 * (by > 1) + 64 * (ctas > 1)
+        tile = f'128, {WIDTH}, 64, 64, {WIDTH}, {STAGES}, {65536 if ctas > 1 else 1}, {way}, {a}, {b}, {lanes}'
         words = f'variant = "wgmma", tile = [{tile}], chunks = [{ctas}], threads = [384], shared = [{shared}]'
         if ctas > 1: words += f', workspace = {ctas * 128 * WIDTH * 4}'
         return m[1] + words + m[3] + m[4]
     text = re.sub(r'multiprocessors = \d+', f'multiprocessors = {ctas}', text)
-    text, n = re.subn(r'(kernel @h\.[^\n]*family = "contract", )variant = "mma", tile = \[([^]]*)\], chunks = \[\d+\], '
-                      r'threads = \[\d+\], shared = \[\d+\]([^\n]*\n(?:(?!\}\n)[^\n]*\n)*?)([^\n]*= dot\[[^\n]*)',
+    text, n = re.subn(r'(kernel @h\.[^\n]*family = "contract", )variant = "(?:wg)?mma", tile = \[([^]]*)\], '
+                      r'chunks = \[\d+\], threads = \[\d+\], shared = \[\d+\]'
+                      r'([^\n]*\n(?:(?!\}\n)[^\n]*\n)*?)([^\n]*= dot\[[^\n]*)',
                       cut, text)
     if n != 8: sys.exit(f'{n} products of layers')
     return text
@@ -62,10 +65,13 @@ try:
     random.seed(5)
     npy('x.npy'), npy('y.npy')
     text = run(shardc, 'dump', f'{here}/bulk.shard', '--target', 'sm_90a', '--plan', 'half', '--after', 'select')
-    for by, ctas, name in (1, 1, 'threads'), (2, 1, 'bulk'), (1, 3, 'shares'):
+    for by, ctas, name in (1, 1, 'threads'), (2, 1, 'bulk'), (3, 1, 'leave'), (1, 3, 'shares'):
         open(f'{folder}/{name}.ir', 'w').write(recut(text, by, ctas))
         run(shardc, 'compile', f'{name}.ir', '--equal', 'off', '--keep', f'kept_{name}', '-o', name, '-q')
         run(f'./{name}', 'train', '--out', f'{name}_out')
+    left = [x for x in os.listdir(f'{folder}/kept_leave') if x.endswith('.ptx') and
+            'bulk_group' in open(f'{folder}/kept_leave/{x}').read()]
+    if len(left) != 4: sys.exit(f'results leave from {left}')
     for file in os.listdir(f'{folder}/kept_bulk'):
         if not re.match(r'k_h_.*dot\d\w*\.ptx$', file): continue
         ptx = open(f'{folder}/kept_bulk/{file}').read()
@@ -73,9 +79,10 @@ try:
     modes = {'one by one': (['--no-graph'], {}), 'late': ([], {'SHARDC_EMULATE_LATE': '1'}),
              'random': ([], {'SHARDC_EMULATE_CHECK': '1', 'SHARDC_EMULATE_SEED': '3'})}
     for name, (words, env) in modes.items():
-        shutil.rmtree(f'{folder}/bulk_out'), run('./bulk', 'train', '--out', 'bulk_out', *words, **env)
-        if losses('bulk_out') != losses('threads_out') or weights('bulk_out') != weights('threads_out'):
-            sys.exit(f'{name}: {losses("bulk_out")} by bulk copies, {losses("threads_out")} by threads')
+        for way in 'bulk', 'leave':
+            shutil.rmtree(f'{folder}/{way}_out'), run(f'./{way}', 'train', '--out', f'{way}_out', *words, **env)
+            if losses(f'{way}_out') != losses('threads_out') or weights(f'{way}_out') != weights('threads_out'):
+                sys.exit(f'{name}: {losses(f"{way}_out")} by bulk copies ({way}), {losses("threads_out")} by threads')
     # shares add in another order than one CTA does, and in the same order however CTAs run
     first = losses('shares_out'), weights('shares_out')
     if first[1] == weights('threads_out') or any(abs(float(a) / float(b) - 1) > 1e-3 for a, b in

@@ -3,7 +3,8 @@
 A module has one product for each width of tiles and each order of its second operand, whose dims are
 whole tiles. Each has instructions of that width, and as many branches as the product of 256 columns: only a rest of 8,
 16 or 24 columns adds one for each half of a warp's rows. Some widths are built with ragged tiles as
-well, and with bulk copies in place of those of threads. With ptxas on PATH, no kernel keeps registers in memory or
+well, and with bulk copies in place of those of threads; others with results that leave by bulk copies, which store
+nothing else. With ptxas on PATH, no kernel keeps registers in memory or
 runs its products one after the other, else `compile` fails.
 """
 import os, re, shutil, subprocess, sys, tempfile
@@ -15,13 +16,14 @@ TARGET = ('target sm_90a {sm = 90, wgmma = true, shared = 232448, shared_most = 
           '233472, multiprocessors = 132, ..}')
 
 
-def tile(width, turned, bulk):
+def tile(width, turned, bulk, leaves=False):
     """The numbers of the cut, and bytes of shared memory: as many stages as fit."""
     panels = -(-width // 64) * 64 if not turned else -(-width // 16) * 16
-    stage, out = 2 * 64 * (128 + panels), 8 * 8 * 136 * 4
+    stage, out = 2 * 64 * (128 + panels), 8 * (2048 * -(-width // 64) if leaves else 8 * 136 * 4)
     stages = min(6, (SHARED - out - 128 * bulk) // stage)
     signals = -(-16 * stages // 64) * 64 * bulk
-    return [128, width, 64, 64, width, stages, 1, 1 + bulk, 3, 3 if turned else 4, 8], stages * stage + out + signals
+    way, copy = 1 + bulk + leaves, 3 if turned else 4
+    return [128, width, 64, 64, width, stages, 1, way, 3, copy, 8], stages * stage + out + signals
 
 
 def product(width, turned, ragged, bulk=0):
@@ -35,13 +37,28 @@ def product(width, turned, ragged, bulk=0):
     return name, kernel, (a, b, y, y)
 
 
+def left(width, turned, ragged):
+    """The same of a product whose results leave by bulk copies: with a bias, and a function of that."""
+    n, m, (cut, shared) = 4 * width - 8 * ragged, ROWS - ragged, tile(width, turned, 1, True)
+    a, b, y = f'bf16[M:{m}, K:{K}]', f'bf16[{"N" if turned else "K"}:{n if turned else K}, ' + (
+        f'K:{K}]' if turned else f'N:{n}]'), f'bf16[M:{m}, N:{n}]'
+    name, bias, f = f'l{width}{"t" * turned}{"r" * ragged}', f'f32[N:{n}]', f'f32[M:{m}, N:{n}]'
+    kernel = (f'kernel @{name}(%0 : {a}, %1 : {b}, %2 : {bias}) {{family = "contract", variant = "wgmma", '
+              f'tile = {cut}, chunks = [132], threads = [384], shared = [{shared}], apart = [0, 1, 2, 3, 4]}} {{\n'
+              f'  %3 = dot[K] %0, %1 : {f}\n  %4 = add %3, %2 : {f}\n  %5 = cast %4 : {y}\n  %6 = tanh %4 : {f}\n'
+              f'  %7 = cast %6 : {y}\n  return %5, %7\n}}\n')
+    return name, kernel, (a, b, bias, y, y)
+
+
 def module(products):
     lines, body, v = ['shardc-ir 1', 'model T', 'after select', TARGET], [], 0
     for name, _, types in products:
-        lines += [f'{"output" if i == 3 else "input"} @{name}{i} : {t}' for i, t in enumerate(types)]
+        lines += [f'{"output" if i >= 3 else "input"} @{name}{i} : {t}' for i, t in enumerate(types)]
         body += [f'  %{v + i} = load @{name}{i} : {t}' for i, t in enumerate(types[:3])]
-        body += [f'  %{v + 3} = kernel @{name}, %{v}, %{v + 1}, %{v + 2} : {types[3]}', f'  store @{name}3, %{v + 3}']
-        v += 4
+        results = ', '.join(f'%{v + i}' for i in range(3, len(types)))
+        body += [f'  {results} = kernel @{name}, %{v}, %{v + 1}, %{v + 2} : {", ".join(types[3:])}']
+        body += [f'  store @{name}{i}, %{v + i}' for i in range(3, len(types))]
+        v += len(types)
     return '\n'.join(lines + [''] + [kernel for _, kernel, _ in products] + ['entry @step {'] + body + ['}', ''])
 
 
@@ -56,6 +73,7 @@ try:
     widths = [*range(128, 225, 8), 256]
     products = [product(w, t, r) for w in widths for t in (False, True) for r in (False, True) if not r or w in RAGGED]
     products += [product(w, t, True, 1) for w in RAGGED for t in (False, True)]
+    products += [left(w, t, r) for w, t, r in zip(RAGGED, (0, 1, 0, 1, 0), (0, 1, 1, 0, 1))]
     open(f'{folder}/m.ir', 'w').write(module(products))
     subprocess.run([shardc, 'compile', 'm.ir', '--keep', 'kept', '-o', 'exe', '-q'], cwd=folder, check=True)
     for turned in '', 't':
@@ -68,6 +86,11 @@ try:
         if 'cp.async.cg' in text or 'bar.arrive' in text or text.count('cp.async.bulk.tensor') != 1 + (
                 1 if 't' in name else -(-int(re.match(r'w(\d+)', name)[1]) // 64)):
             sys.exit(f'{name}: other copies than one for an operand or a panel')
+    for name in [name for name, _, _ in products if name[0] == 'l']:
+        text, panels = open(f'{folder}/kept/k_{name}.ptx').read(), -(-int(re.match(r'l(\d+)', name)[1]) // 64)
+        if 'st.global' in text or 'st.shared' in text or (text.count('stmatrix'), text.count('tile.bulk_group')) != (
+                8 * panels, 2 * panels):
+            sys.exit(f'{name}: sums pass through shared memory, or other copies than one for a panel of a result')
     print(f'{len(products)} products, {branches("w256")} branches of 256 columns; ptxas: {shutil.which("ptxas")}')
 finally:
     shutil.rmtree(folder)

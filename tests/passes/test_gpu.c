@@ -99,6 +99,47 @@ static void bulk_copies_fit_some(void **state) {
   }
 }
 
+/* Bulk copies take results of 16 bits that begin on whole pieces, at most two, if nothing is read
+   for each element, and all of k is summed at once. */
+static void bulk_results_fit_some(void **state) {
+  (void)state;
+  static const struct {
+    const char *arg, *attrs, *ops;
+    int64_t splits;
+    bool fits;
+  } of[] = {
+      {"", "", "%2 = dot[K] %0, %1 : bf16[M:512, N:256]\nreturn %2", 1, true},
+      {"", "", "%2 = dot[K] %0, %1 : bf16[M:512, N:256]\nreturn %2", GEMM_SHARES, true},
+      {"", "", "%2 = dot[K] %0, %1 : bf16[M:512, N:256]\nreturn %2", 2, false},
+      {"", "", "%2 = dot[K] %0, %1 : f32[M:512, N:256]\nreturn %2", 1, false},
+      {"", ", align = [16, 16, 8]", "%2 = dot[K] %0, %1 : bf16[M:512, N:256]\nreturn %2", 1, false},
+      {", %2 : bf16[N:256]", "",
+       "%3 = dot[K] %0, %1 : bf16[M:512, N:256]\n%4 = add %3, %2 : "
+       "bf16[M:512, N:256]\nreturn %3, %4",
+       1, true},
+      {", %2 : bf16[N:256]", "",
+       "%3 = dot[K] %0, %1 : bf16[M:512, N:256]\n%4 = add %3, %2 : "
+       "bf16[M:512, N:256]\n%5 = neg %4 : bf16[M:512, N:256]\nreturn %3, %4, %5",
+       1, false},
+      {", %2 : bf16[M:512, N:256]", "",
+       "%3 = dot[K] %0, %1 : bf16[M:512, N:256]\n%4 = add %3, %2 : "
+       "bf16[M:512, N:256]\nreturn %4",
+       1, false},
+  };
+  for (size_t i = 0; i < COUNT_OF(of); i++) {
+    Ctx *c = ctx_new();
+    Module *m = parse(c, arena_printf(c->arena,
+                                      "shardc-ir 1\nmodel Test\nafter order\nkernel @k(%%0 : "
+                                      "bf16[M:512, K:256], %%1 : bf16[N:256, K:256]%s) {family = "
+                                      "\"contract\"%s} {\n%s\n}\n",
+                                      of[i].arg, of[i].attrs, of[i].ops));
+    m->target.wgmma = true, m->target.shared = m->target.shared_most = 232448;
+    Cut cut = {{128, 256, 64, 64, 256, 3, of[i].splits, BY_BULK_ALL}};
+    if (gpu_contract_fits(m, m->fns.at[0], &cut) != of[i].fits) fail_msg("case %d", (int)i);
+    ctx_free(c);
+  }
+}
+
 /* Tiles of 16 rows and columns of f32 heads fit up to 256; wider ones are refused by name. */
 static void heads_are_cut_up_to_a_width(void **state) {
   (void)state;
@@ -175,6 +216,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(few_warps_are_not_left_alone), cmocka_unit_test(attention_leaves_room),
       cmocka_unit_test(pieces_need_alignment),        cmocka_unit_test(bulk_copies_fit_some),
-      cmocka_unit_test(heads_are_cut_up_to_a_width),  cmocka_unit_test(messages_need_a_bucket)};
+      cmocka_unit_test(bulk_results_fit_some),        cmocka_unit_test(heads_are_cut_up_to_a_width),
+      cmocka_unit_test(messages_need_a_bucket)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

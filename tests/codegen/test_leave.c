@@ -1,0 +1,75 @@
+/* Products by wgmma whose results leave by bulk tensor copies, on the PTX machine against the
+   interpreter; with ptxas, where it is: it must not let wgmma wait for itself. Must not: test what
+   other results have in common with them (test_contract.c). */
+#include "harness.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <cmocka.h>
+
+/* Results of 16 bits of whole tiles and ragged ones, k or the other dim contiguous: a factor of the
+   row and a bias, in batches; that and a function of it; several dims of rows and of columns, which
+   are not neighbours in the result. */
+static void add_left(Harness *h, int i, const char *elem, int64_t width) {
+  bool whole = i & 4;
+  int64_t m = whole ? 128 : 200, n = whole ? width : 136 + 8 * i, batch = 1 + i % 2;
+  const char *out = arena_printf(h->arena, "[B:%d, M:%d, N:%d]", (int)batch, (int)m, (int)n);
+  const char *a = i & 1 ? "B:%d, K:%d, M:%d" : "B:%d, M:%d, K:%d";
+  a = i & 1 ? arena_printf(h->arena, a, (int)batch, 200, (int)m)
+            : arena_printf(h->arena, a, (int)batch, (int)m, 200);
+  const char *b = i & 2 ? arena_printf(h->arena, "B:%d, K:200, N:%d", (int)batch, (int)n)
+                        : arena_printf(h->arena, "B:%d, N:%d, K:200", (int)batch, (int)n);
+  if (width % 64 == 0 && i % 4 == 3) {
+    out = "[Q:3, B:2, M:48, H:5, D:64]", a = "B:2, M:48, K:200", b = "K:200, Q:3, H:5, D:64";
+    harness_add(h, "kernel @k%d(%%0 : %s[%s], %%1 : %s[%s]) {family = \"contract\"} {\n", i, elem,
+                a, elem, b);
+    harness_add(h, "  %%2 = dot[K] %%0, %%1 : %s%s\n  return %%2\n}\n", elem, out);
+    return;
+  }
+  harness_add(h, "kernel @k%d(%%0 : %s[%s], %%1 : %s[%s], %%2 : f32[M:%d], %%3 : f32[N:%d]) {", i,
+              elem, a, elem, b, (int)m, (int)n);
+  harness_add(h, "family = \"contract\"} {\n  %%4 = dot[K] %%0, %%1 : f32%s\n", out);
+  harness_add(h, "  %%5 = mul %%4, %%2 : f32%s\n  %%6 = add %%5, %%3 : f32%s\n", out, out);
+  harness_add(h, "  %%7 = cast %%6 : %s%s\n  %%8 = cast %%7 : f32%s\n  %%9 = tanh %%8 : f32%s\n",
+              elem, out, out, out);
+  harness_add(h, "  %%10 = cast %%9 : %s%s\n  return %s\n}\n", elem, out, i % 3 ? "%7" : "%10, %7");
+}
+
+/* Rows are places of experts, of which some are empty. */
+static void add_places(Harness *h, int i, const char *elem) {
+  harness_add(h,
+              "kernel @k%d(%%0 : %s[B:2, E:2, S:256, K:72], %%1 : %s[E:2, K:72, N:136]) {family = "
+              "\"contract\", skips = \"S\"} {\n",
+              i, elem, elem);
+  harness_add(h, "  %%2 = dot[K] %%0, %%1 : %s[B:2, E:2, S:256, N:136]\n  return %%2\n}\n", elem);
+}
+
+/* Panels that end with the tile and that do not, rooms that are used twice in a tile, one and
+   several tiles of a CTA, equal shares. */
+static void results_leave(void **state) {
+  static const struct {
+    const char *elem, *cut;
+    double tolerance;
+    int64_t width;
+  } of[] = {{"bf16", "128 256 64 64 256 3 1 3", 8e-3, 256},
+            {"f16", "128 128 64 64 128 6 1 3", 1e-3, 128},
+            {"bf16", "128 192 64 64 192 4 65536 3", 8e-3, 192},
+            {"f16", "128 136 64 64 136 4 1 3", 1e-3, 136},
+            {"bf16", "128 200 64 64 200 3 65536 3", 8e-3, 200}};
+  (void)state;
+  for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+    Harness *h = harness_new("sm_90a");
+    h->low = -1, h->high = 1, h->cut = of[i].cut, h->multiprocessors = 3 - (int)i % 3;
+    for (int k = 0; k < 8; k++) add_left(h, k, of[i].elem, of[i].width);
+    if (!strstr(of[i].cut, "65536")) add_places(h, 8, of[i].elem);
+    assert_int_equal(harness_run(h, of[i].tolerance), 0);
+    harness_free(h);
+  }
+}
+
+int main(void) {
+  if (harness_tested("sm_90a")) return HARNESS_SKIPPED;
+  const struct CMUnitTest tests[] = {cmocka_unit_test(results_leave)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
