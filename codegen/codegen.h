@@ -40,6 +40,7 @@ bool target_runs_here(const Target *t);
 const Target *target_first(DeviceKind device); /* the poorest one */
 const char *target_name(int i); /* of all targets, NULL after the last: for messages */
 void target_describe(Module *m, const Target *target, int workers);
+bool target_edited(const Module *m); /* has a dump other facts than its target's row? */
 void target_describe_beside(Module *m, const Target *target,
                             int workers); /* of the host of a GPU */
 const Target *target_of(const Module *m); /* of the name in its target line */

@@ -72,6 +72,15 @@ void target_describe(Module *m, const Target *target, int workers) {
   if (target->facts.device == DEVICE_CPU) m->target.workers = workers;
 }
 
+/* The number of workers is that of a machine, not of the target. */
+bool target_edited(const Module *m) {
+  TargetFacts row = facts_of(target_of(m), m->target.name);
+  row.workers = m->target.workers;
+  for (TargetFact f = 0; f < TARGET_FACTS; f++)
+    if (target_get(&m->target, f) != target_get(&row, f)) return true;
+  return false;
+}
+
 void target_describe_beside(Module *m, const Target *target, int workers) {
   m->host_target = facts_of(target, intern(m->ctx->names, target->name));
   m->host_target.workers = workers;

@@ -167,17 +167,39 @@ Exit know_targets(const Cli *o) {
   return EXIT_FINE;
 }
 
+static bool is_past(const Module *m, const char *pass) {
+  const Pass *last = pass_find(m->after); /* in the table of all passes */
+  return last && last >= pass_find(pass);
+}
+
+/* A dump keeps the facts of its target: none that were edited is dropped, and kernels that are
+   grouped and cut for one target are not those of another. */
+static Exit keeps_facts(const Cli *o, const Module *m, const char *name, bool *keeps) {
+  const Target *target = name ? target_find(name) : NULL;
+  *keeps = m->target.name && (!target || !strcmp(target->name, m->target.name));
+  if (*keeps || !m->target.name) return EXIT_FINE;
+  if (is_past(m, "select") ||
+      (is_past(m, "fuse") && target->facts.device != target_of(m)->facts.device))
+    return cli_usage("`%s` is IR after `%s`: its kernels are made for %s, not for `--target %s`",
+                     o->operands.at[0], m->after, m->target.name, name);
+  if (!target_edited(m)) return EXIT_FINE;
+  return cli_usage("`%s` has facts of its own for %s, which `--target %s` would drop: leave it out",
+                   o->operands.at[0], m->target.name, name);
+}
+
 static Exit set_target(Cli *o, Module *m) {
   const char *name = o->value[OPT_TARGET];
   if (m->target.name && o->value[OPT_WORKERS])
     return cli_usage("`%s` is cut for %lld workers already: `--workers` goes where its target does",
                      o->operands.at[0], (long long)m->target.workers);
-  if (!name && m->target.name) return EXIT_FINE;
+  bool keeps;
+  Exit e = keeps_facts(o, m, name, &keeps);
+  if (e != EXIT_FINE || keeps) return e;
   const Target *target = target_find(name ? name : default_target(o, m));
   must(target, "no target for the module");
   if (name) note_other_target(o, m, target);
   int workers;
-  Exit e = count_workers(o, target, &workers);
+  e = count_workers(o, target, &workers);
   if (e == EXIT_FINE) target_describe(m, target, workers), set_beside(m, workers);
   return e;
 }

@@ -72,9 +72,9 @@ static bool text_fits(const Module *m, const SettingRow *row, const char *value)
   case TYPE_NUMBER: return number_between(value, -HUGE_VAL, HUGE_VAL, false);
   case TYPE_POSITIVE: return number_between(value, 0x1p-1074, HUGE_VAL, false);
   case TYPE_BELOW_1: return number_between(value, 0, 1 - 0x1p-53, false);
-  case TYPE_BYTES:
   case TYPE_RATE:
-  case TYPE_FLOPS:
+  case TYPE_FLOPS: return number_between(value, 1, 1e24, false);
+  case TYPE_BYTES:
   case TYPE_SECONDS:
   case TYPE_AT_LEAST_0: return number_between(value, 0, HUGE_VAL, false);
   case TYPE_SHARE: return number_between(value, 0, 1, false);

@@ -138,6 +138,11 @@ static bool in_f32(const AstNumber *number) {
 
 /* Passes multiply such numbers; the verifier has the same limits (check_settings). */
 static const double MOST_COUNT = 1e15, MOST_BYTES = 1e18, MOST_SECONDS = 1e10; /* 317 years */
+static const double LEAST_RATE = 1, MOST_RATE = 1e24; /* whose times and products are finite */
+
+static bool is_rate(const AstNumber *number) {
+  return number->value >= LEAST_RATE && number->value <= MOST_RATE;
+}
 
 static bool number_fits(SettingType type, const AstNumber *number) {
   switch (type) {
@@ -163,8 +168,8 @@ static bool number_fits(SettingType type, const AstNumber *number) {
   case TYPE_AHEAD:
     return whole_number(number, 0) ||
            (number->unit == UNIT_BYTES && number_fits(TYPE_BYTES, number));
-  case TYPE_RATE: return number->unit == UNIT_BYTES_PER_SECOND && number->value > 0;
-  case TYPE_FLOPS: return number->unit == UNIT_FLOPS && number->value > 0;
+  case TYPE_RATE: return number->unit == UNIT_BYTES_PER_SECOND && is_rate(number);
+  case TYPE_FLOPS: return number->unit == UNIT_FLOPS && is_rate(number);
   case TYPE_SECONDS:
     return number->unit == UNIT_SECONDS && number->value >= 0 && number->value <= MOST_SECONDS;
   default: return false;
@@ -248,6 +253,9 @@ static void help_value(const Check *check, SettingType type, const AstValue *val
     diag_help(r, "10^10 s at most");
   if (type == TYPE_RATE && value->kind == VALUE_NUMBER && value->number.value <= 0)
     diag_help(r, "more than 0, or leave it out: then no time is told");
+  else if ((type == TYPE_RATE || type == TYPE_FLOPS) && value->kind == VALUE_NUMBER &&
+           value->number.unit == (type == TYPE_RATE ? UNIT_BYTES_PER_SECOND : UNIT_FLOPS))
+    diag_help(r, "1 to 10^24 a second");
   const char *said = with ? NULL : said_of_value(type, value);
   if (said) diag_help(r, "%s", said);
   else if (!with && value->kind == VALUE_PATH && (type == TYPE_SOURCE || type == TYPE_STRING))

@@ -78,6 +78,14 @@ fi
 (ulimit -S -s 128; expect 0 out "" check "$examples/gpt2.shard"; exit $failed) || failed=1 # which is raised
 (ulimit -f 1; expect 4 err "too large" dump "$examples/mlp.shard" -o large.ir; exit $failed) || failed=1
 expect 0 out "^fuse" dump --list
+# A dump keeps the facts of its target.
+"$shardc" dump "$examples/mlp.shard" --target sm_80 --after place -o facts.ir
+"$shardc" dump "$examples/mlp.shard" --target sm_80 --after select -o cut.ir
+sed 's/ row = 1024,/ row = 512,/' facts.ir >edited.ir
+expect 0 out "^target sm_80 .* row = 512," dump edited.ir --after fuse --target sm_80
+expect 2 err "has facts of its own for sm_80, which .--target sm_90" dump edited.ir --after fuse --target sm_90
+expect 0 out "" compile facts.ir --target sm_90 --emit=ir -o -
+expect 2 err "is IR after .select.: its kernels are made for sm_80" compile cut.ir --target sm_90 --emit=c -o -
 # Options that a call would ignore are refused, and numbers are whole words.
 tiny=tiny.shard # a path may have spaces, lists of words are split
 cp "$examples/tiny.shard" $tiny

@@ -110,6 +110,9 @@ with tempfile.TemporaryDirectory() as folder:
         refuses_set(folder, f'{key}={10**15 + 1}')
     for key in ('machine.node.memory', 'machine.node.reserve', 'plan.zero.bucket', 'plan.zero.persist'):
         refuses_set(folder, f'{key}={10**18}')
+    for rate in 'f32=0TFLOPS', 'f32=1e13TFLOPS', 'hbm=1e-10GB/s', 'hbm=1e300GB/s':                # of which times
+        refuses_set(folder, f'machine.node.{rate}')                                               # would be infinite
+    accepts(folder, {}, 'machine.node.disk=0.5KB/s')
     accepts(folder, {}, f'train.steps={10**15}', f'machine.node.memory={10**17}')
     valid = dict(data=' valid = 10%')
     r, _ = dump(folder, dict(valid, train='eval every = 41\n  save every = 50'))
