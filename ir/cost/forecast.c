@@ -76,15 +76,14 @@ static double measured(Forecast *forecast, const Module *m, const char *key, dou
   return rate / all;
 }
 
-/* Threads of a rank wait for the slowest core after each kernel, ranks on cores of their own in
-   messages. While one of the ranks that share a core waits, the others compute. */
+/* Threads of a rank wait for the slowest core after each kernel, ranks in messages. */
 static double waiting_share(Forecast *forecast, const Module *m, const Arch *arch) {
   const Machine *machine = &forecast->machine;
-  bool apart = !machine->gpus && machine->on_core <= 1;
   double share = 1;
-  if (apart && machine->threads > 1)
+  if (machine->gpus) return share;
+  if (machine->threads > 1 && machine->on_core <= 1)
     share *= measured(forecast, m, "machine.reached.joined", 1, arch->joined);
-  if (apart && machine->in_node > 1)
+  if (machine->in_node > 1)
     share *= measured(forecast, m, "machine.reached.balance", 1, arch->balance);
   return share;
 }

@@ -170,12 +170,11 @@ try:
     told = [plan('four', **cpus | dict(node=node, workers=8))[0] for node in ('cores = 1', 'cores = 16', '')]
     peaks = [{p['line']: p['value'] for p in one['forecast']['published']}['node f16'] for one in told]
     check(peaks[1] == 16 * peaks[0] == 2 * peaks[2], f'peaks of 1, 16 and 8 cores: {peaks}')
-    # threads of a rank (`joined`), and ranks on cores of their own (`balance`), wait for the slowest; one thread and
-    # ranks that share cores wait for none
+    # threads of a rank (`joined`), and ranks (`balance`), wait for the slowest; one thread waits for no other
     PLANS['single'] = ('data = 1', '')
     rates = dict(products='0.5TFLOPS', attention='0.1TFLOPS', memory='50GB/s', launch='1us')
     for name, cores, workers, *shares in ('single', 2, 2, 0.5, 1), ('single', 1, 2, 1, 1), ('single', 2, 1, 1, 1), \
-            ('four', 4, 4, 1, 0.5), ('four', 8, 8, 0.5, 0.5), ('four', 2, 2, 1, 1), ('turns', 4, 4, 1, 0.5):
+            ('four', 4, 4, 1, 0.5), ('four', 8, 8, 0.5, 0.5), ('four', 2, 2, 1, 0.5), ('turns', 4, 4, 1, 0.5):
         for word, share in zip(('joined', 'balance'), shares):
             seconds = [plan(name, **cpus | dict(node=cpus['node'] % cores, workers=workers),
                             **rates | dict(joined=1, balance=1) | {word: value})[0]['forecast']['seconds']
