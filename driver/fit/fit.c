@@ -170,16 +170,38 @@ static void join_least(ChangeSearch *search, uint32_t first) {
   }
 }
 
-/* The cost of the file into which the change is written, if that is known. */
-static void cost_anew(const ChangeSearch *search, Try *out) {
-  Programs programs;
-  Ctx *c;
-  Try anew = {.change = out->change};
-  anew.made = change_anew(search->o, &out->change, &c, &programs, NULL);
-  if (!anew.made) return;
-  anew.cost = search_cost(search, &programs);
-  if (search_fits(search, &anew)) *out = anew;
-  ctx_free(c);
+/* The best of those that fit as the file into which the change is written, whose open choices are
+   made anew: candidates have those of the plan that does not fit, the smallest micro-batch. */
+static void take_anew(const ChangeSearch *search, Try *out) {
+  Try best = {0};
+  for (uint32_t i = 0; i < search->tried.n; i++) {
+    Try anew = {.change = search->tried.at[i].change};
+    Programs programs;
+    Ctx *c;
+    if (!search_fits(search, &search->tried.at[i])) continue;
+    anew.made = change_anew(search->o, &anew.change, &c, &programs, NULL);
+    if (!anew.made) continue;
+    anew.cost = search_cost(search, &programs);
+    if (search_fits(search, &anew) && search_better(search, &anew, &best)) best = anew;
+    ctx_free(c);
+  }
+  if (best.made) *out = best;
+}
+
+/* Two changes in place of the single one that was found, where the step is clearly shorter: layers
+   from their inputs leave room for larger micro-batches, or for a lower stage of zero. */
+static void try_two(const ChangeSearch *singles, Try *out) {
+  static const double CLEARLY = 0.9;
+  ChangeSearch search = search_new(singles->o, singles->m, BY_SECONDS);
+  Changes inputs = {0};
+  search.forecasts = true;
+  search_list(singles, TRY_INPUT, &inputs);
+  if (!inputs.n || out->cost.forecast.seconds <= 0) return;
+  search.base = inputs.at[0];
+  if (!search_run(&search, 1u << TRY_ZERO)) return;
+  Try two = search.best;
+  if (search.o->chosen) take_anew(&search, &two);
+  if (two.cost.forecast.seconds < CLEARLY * out->cost.forecast.seconds) *out = two;
 }
 
 /* Each change by itself, the one with the shortest step; if none fits, several together: layers
@@ -192,7 +214,7 @@ static bool find_change(const Cli *o, const Module *m, Try *out) {
   ChangeSearch search = search_new(o, m, BY_SECONDS);
   Change always = {0};
   search.forecasts = true;
-  bool found = search_run(&search, (2u << TRY_STEADY) - 1);
+  bool found = search_run(&search, (2u << TRY_STEADY) - 1), single = found;
   for (size_t i = 0; i < COUNT_OF(steps) && !found; i++) {
     uint32_t first = search.tried.n;
     found = search_run(&search, 1u << steps[i]);
@@ -201,7 +223,8 @@ static bool find_change(const Cli *o, const Module *m, Try *out) {
   }
   if (!found) search.base = always, found = search_run(&search, 1u << TRY_RANKS);
   *out = found ? search.best : (Try){.change = search.base};
-  if (found && o->chosen) cost_anew(&search, out);
+  if (found && o->chosen) take_anew(&search, out);
+  if (single) try_two(&search, out);
   return found;
 }
 

@@ -1,7 +1,8 @@
 """E0801 where no single change is enough: python3 fit_together.py SHARDC
 
 The help names several lines; written into the plan as printed they make it fit, with the bytes that the help states,
-also where the plan leaves a schedule, a micro-batch or the offload open.
+also where the plan leaves a schedule, a micro-batch or the offload open. Two changes are named where their step is
+clearly shorter than that of a single one.
 """
 import json, os, re, shutil, subprocess, sys
 from common import EXAMPLES, check, workdir
@@ -60,7 +61,30 @@ def refused(memory, lines, *words, on='on box'):
     check(json.loads(out)['fits'] and abs(most - float(found.group(2))) < 0.06, f'{changes}: {most} {err}')
 
 
+def two():
+    """Recomputed layers leave room for larger micro-batches than the single change that would do."""
+    text = """use "gpt2"
+variant Big of GPT2 { Embed = 2560; Heads = 32; Layers = 30 }
+train t for Big { size Seq = 1024; batch 96; steps 6; data "text.bin"; optim adamw lr = 2e-3 }
+machine v100 { node gpus = 8 arch = sm_70 memory = 12GB; link inter = 12.5GB/s }
+plan p for Big { on v100 nodes = 2; mesh data = 16; place Batch -> data; precision f16 master = f32; %s }
+"""
+    def plan(lines):
+        open(f'{folder}/big.shard', 'w').write(text % lines)
+        p = subprocess.run([SHARDC, 'plan', 'big.shard', '--json'], cwd=folder, capture_output=True, text=True,
+                           env=dict(os.environ, SHARDC_PATH=EXAMPLES, NO_COLOR='1'))
+        return json.loads(p.stdout)['forecast']['seconds_per_step'], p.stderr, p.returncode
+    said = re.search(r'help: (.*?) would need .* and ([\d.]+) s a step by the forecast', plan('')[1])
+    changes = re.findall(r'`([^`]*)`', said.group(1))
+    check([c.split()[0] for c in changes] == ['zero', 'recompute'], said.group(0))
+    seconds, err, rc = plan('; '.join(changes))
+    single = plan('zero 3 over data')
+    check(rc == single[2] == 0 and abs(seconds / float(said.group(2)) - 1) < 1e-2, f'{seconds}: {said.group(0)} {err}')
+    check(seconds < 0.9 * single[0], f'{seconds} {single}')
+
+
 try:
+    two()
     refused('24MiB', [], 'offload')                            # `micro` is open: it stays so
     refused('24MiB', PIPE + ['pipeline gpipe', 'micro 2'], 'pipeline one_f_one_b', 'offload')
     refused('24MiB', PIPE + ['pipeline zero_bubble memory = 2', 'micro 2'], 'pipeline one_f_one_b', 'offload')
