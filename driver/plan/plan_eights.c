@@ -1,5 +1,6 @@
-/* plan: products in 8 bits (`precision fp8`): their share of the FLOP of all products, and a bound
-   of the rounding error of a sum of products. Must not: count other work than products. */
+/* plan: products in 8 bits (`precision fp8`): their share of the FLOP of all products, the bytes of
+   kernels that round their operands, and a bound of the rounding error of a sum of products. Must
+   not: count other work. */
 #include "plan_report.h"
 #include "ir/cost/count.h"
 #include "ir/eights.h"
@@ -20,6 +21,26 @@ static void count(const Module *m, const Fn *f, double times, Products *to) {
     to->all += flop;
     if (attr_get(&o->attrs, ATTR_eights)) to->eights += flop;
   }
+}
+
+static bool rounds(const Fn *k) {
+  bool is = false;
+  EACH_OP (k, o) {
+    if (op_family(o->code) == FAMILY_CONTRACT) return false;
+    is |= o->code == OP_quantize;
+  }
+  return is;
+}
+
+/* Bytes that kernels which round numbers for products read and write. */
+static double rounding(const Module *m, const Fn *f) {
+  double bytes = 0;
+  EACH_OP (f, o) {
+    double times = o->code == OP_loop ? (double)attr_int(&o->attrs, ATTR_trip, 1) : 1;
+    if (o->code == OP_kernel && rounds(o->callee)) bytes += ir_count(m, o->callee).bytes;
+    else if (o->callee && o->code != OP_kernel) bytes += times * rounding(m, o->callee);
+  }
+  return bytes;
 }
 
 /* The largest error of a sum of products, relative to the sum of their sizes. */
@@ -43,6 +64,8 @@ void topic_eights(Sheet *sheet, const Planned *planned) {
   if (module_on_gpu(m))
     sheet_say(sheet, "{eights.multiplied} of it multiplied in 8 bits; ",
               as_portion(products.eights > 0 ? ir_codes_flop(m, step) / products.eights : 0));
+  sheet_say(sheet, "rounding moves {eights.rounding} a step; ",
+            as_bytes(step ? rounding(m, step) : 0));
   sheet_say(sheet,
             "rounding changes a sum by {eights.error} of the sum of its terms' sizes at most",
             as_portion(error("e4m3")));

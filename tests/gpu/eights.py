@@ -133,6 +133,15 @@ def case(name, *of):
     return want
 
 
+def rounding():
+    """Values and weights are read in bf16 for each of two products, gradients once for both."""
+    said = json.loads(run(shardc, 'plan', 'net.shard', '--plan', 'p', '--target', 'sm_90a', '--json'))
+    codes, two, layers = 1 + 4 / 128, 2, 2
+    value, hidden, weight = 256 * 256, 256 * 384, 256 * 384
+    want = layers * (two * (2 + codes) * (value + hidden + 2 * weight) + (2 + 2 * codes) * (value + hidden))
+    if said['eights']['rounding'] != want: sys.exit(f'rounding moves {said["eights"]["rounding"]} bytes, not {want}')
+
+
 def by_threads(want):
     """The same products filled by threads in place of bulk tensor copies: the same bits."""
     def cut(m):
@@ -210,6 +219,6 @@ def refusals():
 try:
     for name, of in CASES.items():
         want = case(name, *of)
-        if name == 'whole blocks': by_threads(want), mutants(want), refusals()
+        if name == 'whole blocks': rounding(), by_threads(want), mutants(want), refusals()
 finally:
     shutil.rmtree(folder)
