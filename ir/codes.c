@@ -80,11 +80,19 @@ const Op *codes_most(const Fn *k, ValueId v) {
   return op && op->code == OP_rmax ? op : NULL;
 }
 
+static bool share_dim(const Op *a, const Op *b) {
+  for (int i = 0; i < a->group[0].nfrom; i++)
+    for (int k = 0; k < b->group[0].nfrom; k++)
+      if (a->group[0].from[i] == b->group[0].from[k]) return true;
+  return false;
+}
+
 const Op *codes_other(const Fn *k) {
   Codes codes;
   if (k->results.n != 2 || !kernel_codes(k, k->args.n, &codes) ||
       !kernel_codes(k, k->args.n + 1, &codes))
     return NULL;
   const Op *first = codes_most(k, k->results.at[0]), *other = codes_most(k, k->results.at[1]);
-  return first && other && first->in[0] == other->in[0] ? other : NULL;
+  bool same = first && other && first->in[0] == other->in[0] && !share_dim(first, other);
+  return same ? other : NULL;
 }

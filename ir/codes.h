@@ -38,7 +38,7 @@ double codes_read(const Codes *codes, const unsigned char *from, int64_t at); /*
 const Op *codes_quantize(const Fn *k, ValueId v);
 /* .. and the reduction that finds the largest number of each block. */
 const Op *codes_most(const Fn *k, ValueId v);
-/* .. for the second result of a kernel whose two results are the same numbers rounded in other
-   blocks; NULL: the kernel has no such results. */
+/* .. for the second result of a kernel whose two results are the same numbers rounded in blocks of
+   other dims; NULL: the kernel has no such results. */
 const Op *codes_other(const Fn *k);
 #endif

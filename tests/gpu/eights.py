@@ -3,8 +3,8 @@
 `precision fp8` for sm_90a keeps operands of products as codes of 8 bits and multiplies these. On the stand-in the loss
 and the weights after a step are those of the processor, which multiplies the same numbers in bf16: at least 99.9 % of
 the weights differ by less than a millionth of the largest. Sizes with whole blocks, ragged tiles, sizes of which only
-some products have blocks, weights of several dims, rotated heads; gradients in both formats; late, in random order with
-all checks.
+some products have blocks, weights of several dims, rotated heads, recomputed layers; gradients in both formats; late,
+in random order with all checks.
 Sizes without any block are warned of; a dump whose kernels disagree about a value is refused, as are kernels in two
 orders of another variant or target. Mutants of the product are noticed (the scale of another row or column, a sum added
 to the wrong one, another format, a missing wait), and those of kernels that write codes (no barrier, a largest number
@@ -51,6 +51,7 @@ plan p for Net { precision fp8WORDS }
 # model, batch, rows of a sample, Feat, Out, words, how many products are of codes, kernels of codes in both orders
 CASES = {'whole blocks': (DOTS, 256, (), 256, 384, '', 6, 2),
          'e5m2 backward': (DOTS, 256, (), 256, 384, ' backward = e5m2', 6, 2),
+         'recompute': (DOTS, 128, (), 128, 128, '\n  recompute h.* keep = input', 7, 2),
          'ragged': (DOTS, 200, (), 384, 130, '', 2, 0), 'several dims': (HEADS, 2, (128,), 256, 64, '', 4, 1),
          'heads of 128': (HEADS, 2, (128,), 128, 128, '', 6, 2), 'rope': (ROPE, 2, (128,), 128, 128, '', 6, 2)}
 BOTH = r'kernel @([\w.]+)\([^\n]*variant = "turned"[^\n]* codes = \[1, \d, \d+, 2,'
