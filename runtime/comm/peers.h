@@ -1,6 +1,8 @@
 /* The peer table: liveness and progress of every rank. Each rank writes its own entry; the others
-   read it. On one machine the table is shared memory; between machines each process has its own,
-   and heartbeat.c carries entries to and from rank 0.
+   read it. Its machine and process are told before: by the hello messages to rank 0, and by rank
+   0's answer, so that a rank which ends early has a name. On one machine the table is shared
+   memory; between machines each process has its own, and heartbeat.c carries entries to and from
+   rank 0.
 
    rendezvous.c connects the ranks, watchdog.c watches them, comm_local.c and comm_tcp.c move data.
  */
@@ -67,7 +69,7 @@ typedef struct Rendezvous {
   int npeers;
   int *talk;      /* between machines: a second one to each, the main thread's; else NULL */
   int memory;     /* file descriptor of the shared memory; -1: there is none */
-  Hello *hello;   /* rank 0: of all */
+  Hello *hello;   /* rank 0: of all; else host and pid of rank 0 at [0] */
   int listens;    /* rank 0 */
   uint64_t token; /* between machines: ranks of one job know the same number */
 } Rendezvous;
@@ -82,11 +84,12 @@ typedef struct PendingPeer { /* of rank 0: a connection whose hello has not all 
 
 typedef struct Welcome { /* of rank 0, when all have come or something is wrong */
   int32_t code, nothing; /* 0: welcome */
-  char what[640], help[640];
+  int64_t pid;
+  char host[64], what[640], help[640];
 } Welcome;
 
 _Static_assert(sizeof(Hello) == 56 + 64 + NONCE + SHA256_BYTES, "no gap travels or is hashed");
-_Static_assert(sizeof(Welcome) == 8 + 2 * 640, "no gap travels");
+_Static_assert(sizeof(Welcome) == 16 + 64 + 2 * 640, "no gap travels");
 
 /* How ranks reach rank 0: over a socket of one machine, which hands out shared memory
    (rendezvous_unix.c), or over TCP (rendezvous_tcp.c). */

@@ -152,7 +152,8 @@ static int *socket_of(const Host *host, const Hello *who) {
 }
 
 static void answer(const Host *host, int s, const Fault *f) {
-  Welcome welcome = {.code = f->code};
+  Welcome welcome = {.code = f->code, .pid = host->mine->pid};
+  memcpy(welcome.host, host->mine->host, sizeof welcome.host);
   snprintf(welcome.what, sizeof welcome.what, "%s", f->what),
       snprintf(welcome.help, sizeof welcome.help, "%s", f->help);
   host->way->answer(s, &welcome, host->m->memory);
@@ -275,6 +276,20 @@ static bool gather(Host *host, double seconds, Fault *f) {
   return !host->wrong.code && (host->came >= host->wanted || missing(host, seconds, f));
 }
 
+/* Into the table of shared memory, before a rank has it. */
+static bool enter_names(const Rendezvous *rendezvous, int world, Fault *f) {
+  bool ok = true;
+  for (int i = 0; ok && rendezvous->memory >= 0 && i < world; i++) {
+    const Hello *hello = &rendezvous->hello[i];
+    size_t at = offsetof(PeerTable, peer) + sizeof(Peer) * (size_t)i;
+    ok = pwrite(rendezvous->memory, hello->host, sizeof hello->host,
+                (off_t)(at + offsetof(Peer, host))) == (ssize_t)sizeof hello->host &&
+         pwrite(rendezvous->memory, &hello->pid, sizeof hello->pid,
+                (off_t)(at + offsetof(Peer, pid))) == (ssize_t)sizeof hello->pid;
+  }
+  return ok || rt_fault(f, 701, "no memory to share between ranks: %s", strerror(errno));
+}
+
 static bool invite(Host *host, int64_t bytes, double seconds, Fault *f) {
   Rendezvous *rendezvous = host->m;
   rendezvous->npeers = host->l->world - 1, host->wanted = rendezvous->npeers * host->way->lines;
@@ -282,6 +297,7 @@ static bool invite(Host *host, int64_t bytes, double seconds, Fault *f) {
   bool ok = host->way->open(rendezvous, host->l, bytes, host->end, f) && gather(host, seconds, f);
   host->way->close(rendezvous, host->l);
   if (ok) *f = (Fault){0};
+  ok = ok && enter_names(rendezvous, host->l->world, f);
   for (int i = 0; i < rendezvous->npeers; i++)
     if (rendezvous->sockets[i] >= 0) answer(host, rendezvous->sockets[i], f);
   return ok;
@@ -318,6 +334,9 @@ static bool attend(Rendezvous *rendezvous, const RendezvousKind *way, const Laun
       !way->hear(rendezvous->sockets[0], &welcome, &rendezvous->memory))
     return rt_fault(f, 107, "rank 0 ended before all ranks had come; this is rank %d of %d",
                     launch->rank, launch->world);
+  rt_plain(welcome.host, sizeof welcome.host);
+  rendezvous->hello[0].pid = welcome.pid;
+  memcpy(rendezvous->hello[0].host, welcome.host, sizeof welcome.host);
   if (!welcome.code) return *f = (Fault){0}, true;
   rt_fault(f, welcome.code, "%.630s", welcome.what);
   return rt_help(f, "%.630s", welcome.help);

@@ -410,8 +410,9 @@ bool rt_watchdog_start(Watchdog *watchdog, Comm *c, Rendezvous *rendezvous, Peer
   watchdog->late = rt_seconds_of("SHARDC_LATE", 25), watchdog->silent = 20, watchdog->missing = -1;
   watchdog->heartbeat = rendezvous->talk ? rt_heartbeat_open(watchdog) : NULL;
   watchdog->wake = rendezvous->talk ? eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) : -1;
-  gethostname(watchdog->peer->host, sizeof watchdog->peer->host - 1);
-  watchdog->peer->pid = getpid(), watchdog->ended = rt_now();
+  if (!watchdog->peer->pid) gethostname(watchdog->peer->host, sizeof watchdog->peer->host - 1);
+  if (!watchdog->peer->pid) watchdog->peer->pid = getpid();
+  watchdog->ended = rt_now();
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &old);
   int failed = pthread_create(&watchdog->thread, NULL, watchdog_thread, watchdog);

@@ -8,6 +8,7 @@
 #include "ir/support/numbers.h"
 #include "runtime/comm/clocks.h"
 #include "runtime/comm/comm.h"
+#include "runtime/comm/peers.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -221,6 +222,21 @@ static void put(const char *name, int64_t v) {
 
 typedef int Body(const Case *c, Comm *comm);
 
+static int some_calls(const Case *c, Comm *comm, int n);
+static int two_early(const Case *c, Comm *comm) { return some_calls(c, comm, MOST_ROWS); }
+static int zero_early(const Case *c, Comm *comm) { return some_calls(c, comm, MOST_ROWS); }
+
+/* Meets the others, and dies before it has the table of ranks. */
+static void die_early(const Case *c) {
+  Comm comm = {.program = &c->p};
+  Rendezvous meeting;
+  Fault f = {0};
+  if (!rt_launch_find(&comm.launch, &f)) rt_die(&f);
+  if (c->place) snprintf(comm.launch.place, sizeof comm.launch.place, "%s", c->place);
+  rt_rendezvous(&meeting, c->place ? &rt_rendezvous_tcp : &rt_rendezvous_unix, &comm, 0, &f);
+  kill(getpid(), SIGKILL);
+}
+
 static pid_t start(const Case *c, int rank, int job, Body *body, const char *log) {
   fflush(NULL);
   pid_t child = fork();
@@ -234,6 +250,7 @@ static pid_t start(const Case *c, int rank, int job, Body *body, const char *log
     int fd = open(log, O_WRONLY | O_CREAT | O_APPEND, 0666);
     dup2(fd, 2);
   }
+  if ((body == two_early && rank == 2) || (body == zero_early && !rank)) die_early(c);
   if (!rt_comm_open(&comm, &c->p, &f)) rt_die(&f);
   int status = body(c, &comm);
   if (!status) rt_comm_close(&comm);
@@ -312,6 +329,7 @@ static void check_log(const char *what, const char *const *texts, bool far) {
   ssize_t n = read(fd, text, sizeof text - 1);
   close(fd), unlink(log_path);
   text[n > 0 ? n : 0] = 0;
+  if (strstr(text, "(, pid")) fail("a rank without a name", 0, 0);
   for (; *texts; texts++)
     if ((!far || **texts != '>') && !strstr(text, *texts + (**texts == '>'))) {
       fprintf(stderr, "%s: `%s` is not in\n%s\n", what, *texts, text);
@@ -403,6 +421,8 @@ static const Expect failures[] = {
      1,
      {"R0901", "rank 2 (", "died ", ">died after", ">value 4", ">x.shard:1"}},
     {"rank 0 dies", zero_dies, 0, 256 + SIGKILL, 1, {"R0901", "rank 0 (", "died ", ">died after"}},
+    {"dies early", two_early, 2, 256 + SIGKILL, 1, {"R0901", "rank 2 (", "died ", ">died after"}},
+    {"rank 0 dies early", zero_early, 0, 256 + SIGKILL, 1, {"R0901", "rank 0 (", "died "}},
     {"gives up", gives_up, 1, 4, 1, {"R0901", "rank 1 (", "ended with exit status 4"}},
     {"leaves", leaves, 1, 0, 1, {"R0901", "rank 1 (", "ended with exit status 0"}},
     {"differs", differs, -1, 0, 1, {"R0903", "another thing", "one thing"}},
@@ -415,7 +435,7 @@ static void check_failure(const Expect *e, const char *place) {
   int status[MOST_RANKS];
   make_case(&c, 12, 3); /* 2 x 2 */
   if (place) c.place = place, c.p.communicator = "nccl";
-  if (place && e->body == other_axis) return;
+  if (e->body == (place ? other_axis : zero_early)) return;
   if (e->body == other_axis)
     for (int i = 0; i < 2; i++)
       c.row[i] = (rt_collective){
