@@ -372,9 +372,10 @@ const char *space_lacks_rate(const PlanSpace *space) {
   const Arch *arch = name ? arch_find(name) : NULL;
   if (!arch && space->machine.flops <= 0)
     return arena_printf(space->o->c->arena, "node %s", plan_precision(space->m));
-  if (space->ranks > 1 && space->machine.intra <= 0 && !(arch && arch->intra > 0))
-    return "link intra";
-  return space->nodes > 1 && space->machine.inter <= 0 ? "link inter" : NULL;
+  double intra = fmax(space->machine.intra, module_amount(space->m, "machine.reached.intra")),
+         inter = fmax(space->machine.inter, module_amount(space->m, "machine.reached.inter"));
+  if (space->ranks > 1 && intra <= 0 && !(arch && arch->intra > 0)) return "link intra";
+  return space->nodes > 1 && inter <= 0 ? "link inter" : NULL;
 }
 
 /* ---- rows ---- */

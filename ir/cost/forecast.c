@@ -47,6 +47,11 @@ Machine forecast_links(const Module *m) {
   return forecast.machine;
 }
 
+/* A measured rate of a link or memory whose peak the block leaves out is all that it has. */
+static double said_or_reached(const Module *m, double said, const char *key, double ranks) {
+  return said > 0 ? said : module_amount(m, key) / ranks;
+}
+
 static void take_rates(Forecast *forecast, const Module *m) {
   Machine *machine = &forecast->machine;
   const Arch *arch = forecast->arch;
@@ -57,6 +62,10 @@ static void take_rates(Forecast *forecast, const Module *m) {
   double peak = cores * arch_peak(arch, plan_precision(m));
   machine->flops = take(forecast, machine->flops, type, peak, ranks, RATE_FLOP);
   machine->hbm = take(forecast, machine->hbm, "node hbm", cores * arch->hbm, ranks, RATE_BYTES);
+  machine->intra = said_or_reached(m, machine->intra, "machine.reached.intra", 1);
+  machine->inter = said_or_reached(m, machine->inter, "machine.reached.inter", 1);
+  machine->dram =
+      said_or_reached(m, machine->dram, "machine.reached.dram", (double)machine->in_node);
   if (machine->gpus && mesh_ranks(m) > 1)
     machine->intra = take(forecast, machine->intra, "link intra", arch->intra, 1, RATE_BYTES);
   if (machine->gpus) /* inputs, snapshots, data that the plan offloads */

@@ -106,6 +106,10 @@ try:
     said = plan('zero 2', link='', json_=False)[0]
     check('\nno forecast: the machine block gives no `link inter`\n' in said and '\nforecast' not in said, said)
     check(plan('zero 2', link='')[0]['forecast'] == dict(lacks='link inter'), 'lacks')
+    # a measured rate needs no peak
+    both = [plan('zero 2', link=link, inter='30GB/s')[0]['forecast'] for link in ('inter = 50GB/s', '')]
+    check(both[0]['seconds_per_step'] == both[1]['seconds_per_step'] and both[0]['reached'] == both[1]['reached'],
+          f'{both}')
     said = plan('zero 2', node='hbm = 900GB/s', arch='sm_70', json_=False)[0]
     check('no forecast: the machine block gives no `node bf16`' in said, said)          # a V100 has no such products
     # each word of the block left out: the forecast stays, or `plan` names the word and the value it took, or no value
