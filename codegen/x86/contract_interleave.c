@@ -15,7 +15,8 @@
 void contract_plan_interleave(Contract *contract) {
   const int64_t *tile = contract->plan.tile;
   int64_t left = contract->e->target->facts.vector_registers - tile[TILE_ROWS] * tile[TILE_VECTORS];
-  bool simple = contract->pairs || contract->product.elem_b == contract->product.compute;
+  bool simple = !contract->e->quick &&
+                (contract->pairs || contract->product.elem_b == contract->product.compute);
   contract->interleaved = contract->double_buffered && !contract->amx && simple && left >= 4;
 }
 

@@ -10,6 +10,9 @@
    next ones prefetch the lines of the result that the epilogue will write, one a round; all walk
    through the next tile's rows of a.
 
+   --quick: a loop over a few rows at a time, each with its own loop over k: the same sums from less
+   code.
+
    k's inner dim is the loop; outer k dims, if there are any, are a loop around it that carries the
    accumulators. */
 #include "contract.h"
@@ -31,6 +34,7 @@ typedef enum Carried {
 typedef struct MicroKernel {
   Contract *c;
   int rows, vectors, n;            /* n: accumulators */
+  LLVMValueRef row;                /* of the tile, the first of these; NULL: 0 */
   LLVMValueRef value[MAX_CARRIED]; /* accumulators, then enum Carried */
 } MicroKernel;
 
@@ -71,6 +75,14 @@ static LLVMValueRef at(MicroKernel *micro, LLVMValueRef base, int64_t offset) {
 
 static LLVMValueRef at_a(MicroKernel *micro, LLVMValueRef base, int64_t offset) {
   return tile_elements(micro->c->e, micro->c->a_memory, base, emit_i64(micro->c->e, offset));
+}
+
+/* Where the rows of this code begin, if the tile begins at `first`. */
+static LLVMValueRef of_row(MicroKernel *micro, LLVMTypeRef type, LLVMValueRef first,
+                           int64_t stride) {
+  if (!micro->row) return first;
+  Emit *emit = micro->c->e;
+  return tile_elements(emit, type, first, tile_times(emit, micro->row, stride));
 }
 
 static LLVMValueRef load(MicroKernel *micro, LLVMTypeRef type, LLVMValueRef address) {
@@ -255,18 +267,22 @@ static LLVMValueRef outer_offset(MicroKernel *micro, LLVMValueRef o, ProductSide
   return tile_times(emit, done, side == SIDE_A ? step_a(contract) : step_b(micro));
 }
 
+static LLVMValueRef begin_a(MicroKernel *micro) {
+  return of_row(micro, micro->c->a_memory, param(micro, MICRO_A), row_stride(micro->c));
+}
+
 static void run_all(MicroKernel *micro) {
   Contract *contract = micro->c;
   Emit *emit = contract->e;
   if (contract->product.k.outer == 1) {
-    run_inner(micro, param(micro, MICRO_A), param(micro, MICRO_B));
+    run_inner(micro, begin_a(micro), param(micro, MICRO_B));
     return;
   }
   Loop loop =
       emit_loop(emit, param(micro, MICRO_O0), param(micro, MICRO_O1), 1, micro->n, micro->value);
   for (int i = 0; i < micro->n; i++) micro->value[i] = loop.phi[i];
-  LLVMValueRef pa = tile_elements(emit, contract->a_memory, param(micro, MICRO_A),
-                                  outer_offset(micro, loop.i, SIDE_A));
+  LLVMValueRef pa =
+      tile_elements(emit, contract->a_memory, begin_a(micro), outer_offset(micro, loop.i, SIDE_A));
   LLVMValueRef pb = tile_elements(emit, contract->f32, param(micro, MICRO_B),
                                   outer_offset(micro, loop.i, SIDE_B));
   run_inner(micro, pa, pb);
@@ -278,8 +294,8 @@ static void run_all(MicroKernel *micro) {
 static LLVMValueRef tile_address(MicroKernel *micro, int i) {
   const Contract *contract = micro->c;
   int64_t row = contract->plan.tile[TILE_VECTORS] * contract->plan.lanes;
-  return at(micro, param(micro, MICRO_C),
-            i / micro->vectors * row + i % micro->vectors * contract->plan.lanes);
+  LLVMValueRef base = of_row(micro, contract->f32, param(micro, MICRO_C), row);
+  return at(micro, base, i / micro->vectors * row + i % micro->vectors * contract->plan.lanes);
 }
 
 /* Accumulators start at zero; what an earlier block of k left is added at the end, when it has been
@@ -321,11 +337,12 @@ static void store_out(void *state) {
   Contract *contract = micro->c;
   Emit *emit = contract->e;
   int bytes = elem_bytes(contract->out);
+  int64_t row = contract->out_row / bytes;
+  LLVMTypeRef memory = contract_memory(emit, contract->out);
+  LLVMValueRef base = of_row(micro, memory, param(micro, MICRO_OUT), row);
   for (int i = 0; i < micro->n; i++) {
-    int64_t offset = i / micro->vectors * (contract->out_row / bytes) +
-                     i % micro->vectors * contract->plan.lanes;
-    LLVMValueRef to = tile_elements(emit, contract_memory(emit, contract->out),
-                                    param(micro, MICRO_OUT), emit_i64(emit, offset));
+    int64_t offset = i / micro->vectors * row + i % micro->vectors * contract->plan.lanes;
+    LLVMValueRef to = tile_elements(emit, memory, base, emit_i64(emit, offset));
     LLVMValueRef x = expr_to_memory(emit, contract->out, micro->value[i]);
     if (emit->nontemporal) emit_nontemporal_store(emit, to, x);
     else LLVMSetAlignment(LLVMBuildStore(emit->builder, x, to), (unsigned)bytes);
@@ -349,6 +366,25 @@ static void store(MicroKernel *micro) {
   emit_end_if(emit, branch);
 }
 
+static void run_rows(MicroKernel *micro, LLVMValueRef row, int rows) {
+  micro->row = row, micro->rows = rows, micro->n = rows * micro->vectors;
+  start(micro);
+  run_all(micro);
+  add_earlier(micro);
+  store(micro);
+}
+
+/* With fewer sums at a time each multiply-add waits for the one before it. */
+static void run_few_rows(MicroKernel *micro) {
+  enum { SUMS = 6 };
+  Emit *emit = micro->c->e;
+  int rows = 1;
+  while (micro->rows % rows || (rows * micro->vectors < SUMS && rows < micro->rows)) rows++;
+  Loop loop = emit_loop(emit, emit_i64(emit, 0), emit_i64(emit, micro->rows), rows, 0, NULL);
+  run_rows(micro, loop.i, rows);
+  emit_loop_end(emit, &loop);
+}
+
 LLVMValueRef contract_micro(Contract *contract, int rows, int vectors) {
   must(rows >= contract->plan.height && rows <= contract->plan.height + 1,
        "kernel %s: a micro-kernel of %d rows", contract->k->name, rows);
@@ -362,10 +398,8 @@ LLVMValueRef contract_micro(Contract *contract, int rows, int vectors) {
   Aside aside =
       tile_aside(contract->e, arena_printf(contract->e->arena, "tile%dx%d", rows, vectors),
                  contract_micro_type(contract));
-  start(&micro);
-  run_all(&micro);
-  add_earlier(&micro);
-  store(&micro);
+  if (contract->e->quick) run_few_rows(&micro);
+  else run_rows(&micro, NULL, rows);
   tile_aside_end(contract->e, &aside);
   return *made = aside.function;
 }
