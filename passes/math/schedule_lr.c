@@ -94,6 +94,7 @@ static ValueId linear(RateSchedule *schedule, const ScheduleShape *shape) {
 
 static ValueId wsd(RateSchedule *schedule, const ScheduleShape *shape) {
   double from = shape->steps - shape->decay * shape->steps;
+  if (shape->decay <= 0) return constant(schedule, shape); /* in longer runs as well */
   ValueId steady = schedule_binary(schedule, OP_lt, schedule->t, schedule_number(schedule, from));
   return ir_where(schedule->m, schedule->f, steady, schedule_number(schedule, 1),
                   falling(schedule, shape, from), (Loc){0});

@@ -196,6 +196,7 @@ static void schedules(void **state) {
                SET("train.steps", "4"),
            {1, 1, 1});
   SCHEDULE(SET("train.lr", "wsd") SET("train.lr.decay", "0.5") SET("train.steps", "2"), {1, 1, 0});
+  SCHEDULE(SET("train.lr", "wsd") SET("train.lr.decay", "0") SET("train.steps", "1"), {1, 1, 1});
   SCHEDULE(SET("train.lr", "inverse_sqrt") SET("train.lr.warmup", "1"),
            {1, sqrt(0.5), sqrt(1. / 3)});
 }
