@@ -10,7 +10,8 @@ typedef struct Arch {
   int processors;              /* multiprocessors of a GPU; 0: a core */
   int rows, columns;           /* of the tile of a product that one of them computes */
   int widest;                  /* .. which may have up to that number of columns; 0: no more */
-  double ramp;                 /* the ends of a tile take as long as this number of terms */
+  double ramp;                 /* the ends of a tile take as long as this number of terms; */
+  double ramp_by_bulk;         /* .. if its results leave by bulk copies */
   double products, attention;  /* share of the peak, without the ends of tiles */
   struct { /* attention by warpgroups, by a model (attention_time.h); 0: the arch has none */
     double products, unit; /* share of the peak of its products; that by which its work is counted,

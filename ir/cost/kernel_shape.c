@@ -8,6 +8,7 @@
 #include "count.h"
 #include "ir/codes.h"
 #include "ir/kernel/flash_gpu.h"
+#include "ir/kernel/gemm_gpu.h"
 #include "ir/kernel/product.h"
 #include <math.h>
 #include <stdlib.h>
@@ -70,6 +71,13 @@ static bool packs_left(const Fn *f) {
   return tile && tile->i > TILE_PACK_A && tile->list[TILE_PACK_A] > 0;
 }
 
+/* On GPUs, once the kernel is cut. */
+static bool results_leave(const Fn *f) {
+  const Attr *tile = attr_get(&f->attrs, ATTR_tile);
+  bool groups = !strcmp(attr_str(&f->attrs, ATTR_variant, ""), gemm_variant[GEMM_WGMMA]);
+  return groups && tile && tile->i == GEMM_COUNT && tile->list[GEMM_BY] == BY_BULK_ALL;
+}
+
 KernelShape kernel_shape(const Module *m, const Fn *kernel) {
   KernelShape shape = {.part = PART_MEMORY, .size = {1, 1, 1, 1}};
   const Op *anchor = anchor_of(kernel);
@@ -82,6 +90,7 @@ KernelShape kernel_shape(const Module *m, const Fn *kernel) {
   shape.flop = ir_op_flop(m, kernel, anchor);
   if (attention) sizes_of_attention(&shape, kernel, anchor);
   else sizes_of_product(&shape, kernel, anchor);
+  shape.leaves = !attention && module_on_gpu(m) && results_leave(kernel);
   if (attention || module_on_gpu(m)) return shape;
   shape.functions = functions_of(kernel);
   if (packs_left(kernel))

@@ -27,6 +27,7 @@ typedef struct KernelShape {
   double flop, bytes;
   double functions, packed; /* of a product, not in records: numbers whose function takes many
                                instructions; numbers of the left operand, if they are packed */
+  bool leaves;              /* not in records: results of a product on a GPU leave by bulk copies */
 } KernelShape;
 
 typedef struct KnownShape {

@@ -7,7 +7,8 @@
    tiles than multiprocessors, sums are cut as well, into parts of PART_TERMS terms at least. If
    tiles may be wider than `columns`, the width is the one that takes the least time; products of
    codes of 8 bits have `columns`, and CODES_RATE times the rate, which no run has checked. The
-   ends of a tile (first loads, results) take as long as `ramp` terms. Where it saves time, products
+   ends of a tile (first loads, results) take as long as `ramp` terms, fewer if results leave by
+   bulk copies. Where it saves time, products
    by warpgroups give each multiprocessor an equal share of all terms instead (gemm_shares.c): sums
    that it leaves for others, and those that it adds, pass through the second-level cache. On
    processors a product also takes time for the functions in its way out and for the left operand
@@ -77,8 +78,11 @@ static double codes_stretch(const Arch *reach) {
 }
 
 /* .. in the tiles that take the least time. Each takes as long as NARROW columns more. */
-static double stretch(const Arch *reach, const KernelShape *shape) {
+static double stretch(const Arch *arch, const KernelShape *shape) {
   const double *size = shape->size;
+  Arch leaves = *arch;
+  leaves.ramp = fmin(arch->ramp, arch->ramp_by_bulk);
+  const Arch *reach = shape->leaves && arch->ramp_by_bulk ? &leaves : arch;
   bool codes = shape->elem == ELEM_u8;
   if (!reach->processors) return codes ? codes_stretch(reach) : 1;
   if (codes) return codes_stretch(reach) * stretch_of(reach, size, reach->columns);
@@ -150,7 +154,9 @@ static double model_seconds(const Machine *machine, const KernelShape *shape) {
 /* By the record, for a rank of the machine. */
 static double recorded_seconds(const Machine *machine, const KernelRecord *record,
                                const KernelShape *shape, bool same) {
-  double ratio = same ? 1 : model_seconds(machine, shape) / model_seconds(machine, &record->shape);
+  KernelShape other = record->shape;
+  other.leaves = shape->leaves; /* which records do not say */
+  double ratio = same ? 1 : model_seconds(machine, shape) / model_seconds(machine, &other);
   return record->seconds * machine->records->ranks * ratio;
 }
 

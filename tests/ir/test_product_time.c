@@ -98,9 +98,31 @@ static void shares(void **state) {
   near(stretch_on(arch, "", 12, 22, 16384), 1); /* tiles of 256 come out even */
 }
 
+/* The ends of a tile take as long as fewer terms where results leave by bulk copies. */
+static void leaves(void **state) {
+  (void)state;
+  const char *cut = ", variant = \"wgmma\", tile = [128, 256, 64, 64, 256, 3, 1, %d, 4, 4, 8]";
+  const Arch *arch = arch_find("sm_90a");
+  for (int by = 2; by <= 3; by++) {
+    Ctx *c = ctx_new();
+    char text[600], attrs[120];
+    snprintf(attrs, sizeof attrs, cut, by);
+    snprintf(text, sizeof text,
+             "shardc-ir 1\nmodel T\ntarget sm_90a {device = gpu, sm = 90, wgmma = true, ..}\n"
+             "kernel @k(%%0 : bf16[K:768, M:1536], %%1 : bf16[K:768, N:2816]) {family = "
+             "\"contract\"%s} {\n%%2 = dot[K] %%0, %%1 : bf16[M:1536, N:2816]\nreturn %%2\n}\n",
+             attrs);
+    const Module *m = module_of(c, text);
+    if (!m) fail_msg("%s\n%s", text, reported(c));
+    double all = 2. * 768 * 1536 * 2816, ends = by == 2 ? arch->ramp : arch->ramp_by_bulk;
+    near(kernel_work(m, arch, m->fns.at[0]).flop / all, (768 + ends) / 768);
+    ctx_free(c);
+  }
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(waves), cmocka_unit_test(parts),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(waves),  cmocka_unit_test(parts),
                                      cmocka_unit_test(shares), cmocka_unit_test(on_processors),
-                                     cmocka_unit_test(codes)};
+                                     cmocka_unit_test(codes),  cmocka_unit_test(leaves)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
