@@ -3,9 +3,9 @@
    addresses.
 
    With SHARDC_STRESS, which shardc_stress is linked with (tests/stress), mistakes are found that go
-   unnoticed otherwise: blocks hold one value or few, each with a guard after it; freed memory, and
-   the old memory of a growing array, is overwritten; growing arrays move often; and allocation
-   number SHARDC_FAIL_AT of the process fails. */
+   unnoticed otherwise: blocks hold one value or few, each with a guard after it; freed memory, the
+   old memory of a growing array and the room of a new one are overwritten; growing arrays move
+   often; and allocation number SHARDC_FAIL_AT of the process fails. */
 #include "ctx.h"
 #include "heap.h"
 #include "room.h"
@@ -19,11 +19,13 @@ enum { ALIGN = 16, FIRST_BLOCK = 32, LARGEST_BLOCK = 32, GUARD = 32, STRESS = 1 
 #else
 enum { ALIGN = 16, FIRST_BLOCK = 16 << 10, LARGEST_BLOCK = 1 << 20, GUARD = 0, STRESS = 0 };
 #endif
+enum { FEW = 256 };                    /* most texts are shorter */
 enum { STALE = 0xdb, GUARDED = 0x9c }; /* no pointer, no small number, NaN as f32 and f64 */
 
 typedef struct ArenaBlock {
   struct ArenaBlock *next;
   size_t used, size;
+  bool zeros; /* the free bytes */
   char bytes[] __attribute__((aligned(ALIGN)));
 } ArenaBlock;
 
@@ -47,11 +49,12 @@ static _Noreturn void out_of_memory(void) {
   exit(70);
 }
 
-void *heap_new(size_t n, size_t bytes) {
-  void *p = fails() ? NULL : calloc(n, bytes);
+static void *heap_got(void *p) {
   if (!p) out_of_memory();
   return p;
 }
+
+void *heap_new(size_t n, size_t bytes) { return heap_got(fails() ? NULL : calloc(n, bytes)); }
 
 FILE *heap_stream(char **text, size_t *n) {
   FILE *f = fails() ? NULL : open_memstream(text, n);
@@ -59,9 +62,13 @@ FILE *heap_stream(char **text, size_t *n) {
   return f;
 }
 
+/* Its bytes are cleared as they are given away, and only for who wants that: a whole block is more
+   than a cache holds. Fresh pages of a large block are zeros, and touched by their user. */
 static ArenaBlock *new_block(size_t size) {
-  ArenaBlock *block = heap_new(1, sizeof *block + size + GUARD);
-  block->size = size;
+  size_t bytes = sizeof(ArenaBlock) + size + GUARD;
+  bool large = size > LARGEST_BLOCK;
+  ArenaBlock *block = heap_got(fails() ? NULL : large ? calloc(1, bytes) : malloc(bytes));
+  *block = (ArenaBlock){.size = size, .zeros = large};
   memset(block->bytes + size, GUARDED, GUARD);
   return block;
 }
@@ -97,22 +104,8 @@ static bool grows_in_place(Arena *arena, const void *at, size_t before, size_t b
   return true;
 }
 
-void *vec_grown(Arena *arena, void *at, uint32_t n, uint32_t *cap, size_t bytes) {
-  size_t before = rounded(bytes * *cap);
-  *cap = !*cap ? (STRESS ? 1 : 8) : STRESS && *cap < 16 ? *cap + 1 : *cap * 2;
-  if (!STRESS && n && grows_in_place(arena, at, before, rounded(bytes * *cap))) return at;
-  void *grown = arena_alloc(arena, bytes * *cap);
-  if (n) memcpy(grown, at, bytes * n);
-  if (STRESS && n) memset(at, STALE, bytes * n);
-  return grown;
-}
-
-void *vec_room(Arena *arena, uint32_t n, uint32_t *cap, size_t bytes) {
-  *cap = STRESS ? 0 : n;
-  return *cap ? arena_alloc(arena, bytes * n) : NULL;
-}
-
-void *arena_alloc(Arena *arena, size_t bytes) {
+/* Bytes of any value. */
+static void *take(Arena *arena, size_t bytes, bool zeros) {
   bytes = rounded(bytes);
   ArenaBlock *block = arena->head;
   if (block->size - block->used < bytes) {
@@ -120,22 +113,44 @@ void *arena_alloc(Arena *arena, size_t bytes) {
     block = new_block(bytes > size ? bytes : size);
     block->next = arena->head, arena->head = block;
   }
+  void *at = block->bytes + block->used;
   block->used += bytes;
-  return block->bytes + block->used - bytes;
+  if (zeros ? !block->zeros : STRESS) memset(at, zeros ? 0 : STALE, bytes);
+  return at;
+}
+
+void *arena_alloc(Arena *arena, size_t bytes) { return take(arena, bytes, true); }
+
+void *vec_grown(Arena *arena, void *at, uint32_t n, uint32_t *cap, size_t bytes) {
+  size_t before = rounded(bytes * *cap);
+  *cap = !*cap ? (STRESS ? 1 : 8) : STRESS && *cap < 16 ? *cap + 1 : *cap * 2;
+  if (!STRESS && n && grows_in_place(arena, at, before, rounded(bytes * *cap))) return at;
+  void *grown = take(arena, bytes * *cap, false);
+  if (n) memcpy(grown, at, bytes * n);
+  if (STRESS && n) memset(at, STALE, bytes * n);
+  return grown;
+}
+
+void *vec_room(Arena *arena, uint32_t n, uint32_t *cap, size_t bytes) {
+  *cap = STRESS ? 0 : n;
+  return *cap ? take(arena, bytes * n, false) : NULL;
 }
 
 char *arena_strndup(Arena *arena, const char *s, size_t n) {
-  char *copy = arena_alloc(arena, n + 1);
+  char *copy = take(arena, n + 1, false);
   memcpy(copy, s, n);
+  copy[n] = 0;
   return copy;
 }
 
 char *arena_vprintf(Arena *arena, const char *format, va_list args) {
+  char line[FEW];
   va_list again;
   va_copy(again, args);
-  int n = vsnprintf(NULL, 0, format, args);
-  char *text = arena_alloc(arena, (size_t)n + 1);
-  vsnprintf(text, (size_t)n + 1, format, again);
+  size_t n = (size_t)vsnprintf(line, sizeof line, format, args) + 1;
+  char *text = take(arena, n, false);
+  if (n <= sizeof line) memcpy(text, line, n);
+  else vsnprintf(text, n, format, again);
   va_end(again);
   return text;
 }
