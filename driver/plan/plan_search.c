@@ -240,6 +240,36 @@ static int64_t nearest_batch(const PlanSpace *space) {
   return 0;
 }
 
+static bool fixes_number(Arena *arena, const char *fix, size_t key) {
+  for (SpaceField f = 0; f < SPACE_FIELDS; f++)
+    if (strlen(space_key(f)) == key && !strncmp(fix, space_key(f), key))
+      return !*space_words(arena, f);
+  return false;
+}
+
+/* `tensor=8` in place of the constraint i, `tensor=7`: the number nearest to it with which the
+   space has plans. NULL: there is none, or the constraint has words, or several numbers. */
+static const char *nearest_fix(const PlanSpace *space, uint32_t i) {
+  enum { MOST_AWAY = 64 };
+  Cli *o = space->o;
+  Arena *arena = o->c->arena;
+  const char *fix = o->fixes.at[i], *near = NULL;
+  int key = (int)strcspn(fix, "=");
+  int64_t number;
+  if (!fixes_number(arena, fix, (size_t)key) || !whole_number(fix + key + 1, 1, INT32_MAX, &number))
+    return NULL;
+  for (int64_t by = 1; by <= MOST_AWAY && !near; by++)
+    for (int sign = -1; sign <= 1 && !near; sign += 2) {
+      uint32_t plans = 0;
+      if (number + sign * by < 1) continue;
+      o->fixes.at[i] = arena_printf(arena, "%.*s=%lld", key, fix, (long long)(number + sign * by));
+      space_list(space, count_plan, &plans);
+      if (plans) near = o->fixes.at[i];
+    }
+  o->fixes.at[i] = fix;
+  return near;
+}
+
 /* No mesh of all ranks splits what the model has. */
 static void say_axes(const PlanSpace *space, Report *r) {
   Arena *arena = space->o->c->arena;
@@ -283,7 +313,9 @@ Exit search_say_none(BestPlans *best) {
   if (best->unmade.at[FIELD_DATA]) say_refused(best, r);
   for (uint32_t i = 0; i < space->o->fixes.n; i++)
     if (fits_without(best, i)) {
-      diag_help(r, "without `--fix %s` a plan fits", space->o->fixes.at[i]);
+      const char *near = best->plans ? NULL : nearest_fix(space, i);
+      diag_help(r, "without `--fix %s` a plan fits%s", space->o->fixes.at[i],
+                near ? arena_printf(arena, "; `--fix %s` has plans", near) : "");
       return cli_report(space->o, EXIT_NO);
     }
   if (!best->plans) say_empty(space, r); /* memory is not at fault */
