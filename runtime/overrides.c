@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* LESS: a switch that can be turned off, as its memory is compiled in. */
-typedef enum ValueKind { WHOLE, SEED, NUMBER, SWITCH, LESS, ANY } ValueKind;
+typedef enum ValueKind { WHOLE, SEED, NUMBER, PEAK, SWITCH, LESS, ANY } ValueKind;
 
 static const struct {
   const char *key;
@@ -28,10 +28,10 @@ static const struct {
                  {"data.tokenizer", ANY, OPT_tokenizer},
                  {"data.shuffle", SWITCH, OPT_shuffle},
                  {"data.raw", SWITCH, OPT_COUNT},
-                 {"machine.node.f32", NUMBER, OPT_COUNT},
-                 {"machine.node.tf32", NUMBER, OPT_COUNT},
-                 {"machine.node.bf16", NUMBER, OPT_COUNT},
-                 {"machine.node.f16", NUMBER, OPT_COUNT},
+                 {"machine.node.f32", PEAK, OPT_COUNT},
+                 {"machine.node.tf32", PEAK, OPT_COUNT},
+                 {"machine.node.bf16", PEAK, OPT_COUNT},
+                 {"machine.node.f16", PEAK, OPT_COUNT},
                  {"train.save.time", NUMBER, OPT_save_time},
                  {"train.save.async", LESS, OPT_COUNT}};
 enum { OPEN_KEYS = sizeof open_keys / sizeof *open_keys };
@@ -43,6 +43,7 @@ static bool fits(ValueKind kind, const char *value) {
   double v = strtod(value, &end);
   if (end == value || *end) return false;
   if (kind == NUMBER) return v > 0 && isfinite(v);
+  if (kind == PEAK) return v >= 1 && v <= 1e24; /* as in machine blocks */
   return !value[strspn(value, "0123456789")] && (kind == SEED ? strlen(value) <= 18 : v <= 1e15);
 }
 
@@ -56,6 +57,7 @@ static bool check(const rt_program *program, const char *key, const char *value,
   static const char *const wanted[] = {"a whole number from 0 to 10^15",
                                        "a whole number of up to 18 digits",
                                        "a number above 0",
+                                       "a number from 1 to 10^24",
                                        "on or off",
                                        "on or off",
                                        "a value"};

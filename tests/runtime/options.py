@@ -64,6 +64,8 @@ def case_numbers():
     for key in 'train.steps', 'train.seed', 'train.eval.every', 'train.save.keep', 'machine.node.f32':
         for text in '-1', 'inf', 'nan', '', '99999999999999999999999' if key[0] == 't' else '0':
             train('--set', f'{key}={text}', expect=2, says=f'error[R0103]: {key} takes')
+    for text in '1e-320', '1e25':
+        train('--set', f'machine.node.f32={text}', expect=2, says='takes a number from 1 to 10^24')
     train('--out', 'num', '--steps', '5', '--save-every', '1', '--keep', '4294967296', '--seed', '9223372036854775807')
     check(len([x for x in os.listdir(path('num')) if x.startswith('step-')]) == 5, 'a large number keeps all')
     for a in ('--temperature', '1e300'), ('--temperature', '1e-300'), ('--top-k', '1000000000000000'):
