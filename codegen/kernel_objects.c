@@ -33,6 +33,14 @@ enum { CHILD_CANNOT_WRITE = 3, ASSEMBLER_REFUSED = 5 }; /* how a child ends */
 
 /* ---- one kernel ---- */
 
+/* LLVM's description of a target, which takes as long to make as a small kernel: kept for the next
+   one. */
+typedef struct KeptMachine {
+  const Target *target;
+  LLVMCodeGenOptLevel level;
+  LLVMTargetMachineRef ref;
+} KeptMachine;
+
 static LLVMTargetMachineRef machine_new(const Target *t, LLVMCodeGenOptLevel level) {
   t->code->init();
   LLVMTargetRef target;
@@ -41,6 +49,19 @@ static LLVMTargetMachineRef machine_new(const Target *t, LLVMCodeGenOptLevel lev
     bug("LLVM has no target %s: %s", t->triple, message);
   return LLVMCreateTargetMachine(target, t->triple, t->cpu, t->features, level, LLVMRelocPIC,
                                  LLVMCodeModelDefault);
+}
+
+static void machine_free(KeptMachine *machine) {
+  if (machine->ref) LLVMDisposeTargetMachine(machine->ref);
+  machine->ref = NULL;
+}
+
+static LLVMTargetMachineRef machine_of(KeptMachine *last, const Target *t,
+                                       LLVMCodeGenOptLevel level) {
+  if (last->ref && last->target == t && last->level == level) return last->ref;
+  machine_free(last);
+  *last = (KeptMachine){t, level, machine_new(t, level)};
+  return last->ref;
 }
 
 static const char *passes_of(const Target *t, bool quick) {
@@ -77,9 +98,9 @@ static void machine_says(LLVMDiagnosticInfoRef info, void *k) {
   bug("kernel %s: %s", ((const Fn *)k)->name, LLVMGetDiagInfoDescription(info));
 }
 
-/* The kernel in LLVM IR. The caller frees both. */
+/* The kernel in LLVM IR, which the caller frees. */
 static Emit *emitted(Module *all, const Fn *k, const char *symbol, Arena *arena, bool quick,
-                     LLVMTargetMachineRef *machine) {
+                     KeptMachine *machine) {
   Module *m = module_for_kernel(all, k);
   const Target *target = target_of(m);
   Str name = attr_str(&k->attrs, ATTR_family, "");
@@ -88,8 +109,8 @@ static Emit *emitted(Module *all, const Fn *k, const char *symbol, Arena *arena,
   Emit *e = emit_new(m, k, target, symbol, arena);
   e->quick = quick;
   LLVMContextSetDiagnosticHandler(e->context, machine_says, (void *)k);
-  *machine = machine_new(target, level_of(target, quick));
-  LLVMTargetDataRef layout = LLVMCreateTargetDataLayout(*machine);
+  LLVMTargetDataRef layout =
+      LLVMCreateTargetDataLayout(machine_of(machine, target, level_of(target, quick)));
   LLVMSetModuleDataLayout(e->module, layout);
   LLVMDisposeTargetData(layout);
   family->emit(e);
@@ -114,24 +135,24 @@ static CacheKey emitted_key(const Emit *e, bool quick) {
 }
 
 /* Checks, and optimizes or does no more than must be (quick). */
-static LLVMMemoryBufferRef generate(Emit *e, LLVMTargetMachineRef machine, LLVMCodeGenFileType type,
+static LLVMMemoryBufferRef generate(Emit *e, const KeptMachine *machine, LLVMCodeGenFileType type,
                                     bool quick) {
   LLVMMemoryBufferRef code = NULL;
   char *message = NULL;
   check_module(e);
-  optimize(e, machine, quick);
-  if (LLVMTargetMachineEmitToMemoryBuffer(machine, e->module, type, &message, &code))
+  optimize(e, machine->ref, quick);
+  if (LLVMTargetMachineEmitToMemoryBuffer(machine->ref, e->module, type, &message, &code))
     bug("kernel %s: %s", e->k->name, message);
   return code;
 }
 
 static LLVMMemoryBufferRef kernel_code(Module *m, const Fn *k, Arena *arena,
                                        LLVMCodeGenFileType type, bool quick) {
-  LLVMTargetMachineRef machine;
+  KeptMachine machine = {0};
   Emit *e = emitted(m, k, kernel_symbol(m, k), arena, quick, &machine);
-  LLVMMemoryBufferRef code = generate(e, machine, type, quick);
+  LLVMMemoryBufferRef code = generate(e, &machine, type, quick);
   emit_free(e);
-  LLVMDisposeTargetMachine(machine);
+  machine_free(&machine);
   return code;
 }
 
@@ -150,15 +171,15 @@ char *kernel_text(Module *m, const Fn *k, bool assembly) {
     text = arena_strndup(m->arena, LLVMGetBufferStart(code), LLVMGetBufferSize(code));
     LLVMDisposeMemoryBuffer(code);
   } else {
-    LLVMTargetMachineRef machine;
+    KeptMachine machine = {0};
     Emit *e = emitted(m, k, kernel_symbol(m, k), arena, false, &machine);
     check_module(e);
-    optimize(e, machine, false);
+    optimize(e, machine.ref, false);
     char *printed = LLVMPrintModuleToString(e->module);
     text = arena_strndup(m->arena, printed, strlen(printed));
     LLVMDisposeMessage(printed);
     emit_free(e);
-    LLVMDisposeTargetMachine(machine);
+    machine_free(&machine);
   }
   arena_free(arena);
   return text;
@@ -176,6 +197,7 @@ typedef struct ObjectBuild {
   const Fn **wanted; /* not in the cache */
   uint32_t n;
   struct Queue *queue;
+  KeptMachine machine; /* of a child */
 } ObjectBuild;
 
 /* Shared by the children: the next free kernel, and which one each child works on. */
@@ -277,22 +299,20 @@ static const char *words_path(ObjectBuild *build, int job) {
    refuses is not looked up by the kernel's text. */
 static CacheBytes code_of(ObjectBuild *build, const Fn *k, bool quick,
                           uint8_t digest[SHA256_BYTES]) {
-  LLVMTargetMachineRef machine;
-  Emit *e = emitted(build->m, k, NEUTRAL_SYMBOL, build->arena, quick, &machine);
+  Emit *e = emitted(build->m, k, NEUTRAL_SYMBOL, build->arena, quick, &build->machine);
   CacheBytes object = {0};
   if (build->cache) {
     sha256_end(emitted_key(e, quick), digest);
     object = cache_get(build->arena, build->cache, object_key(digest));
   }
   if (!object.at) {
-    LLVMMemoryBufferRef code = generate(e, machine, e->target->code->file, quick);
+    LLVMMemoryBufferRef code = generate(e, &build->machine, e->target->code->file, quick);
     object.n = LLVMGetBufferSize(code), object.at = arena_alloc(build->arena, object.n);
     memcpy(object.at, LLVMGetBufferStart(code), object.n);
     LLVMDisposeMemoryBuffer(code);
     if (build->cache) cache_put(build->arena, build->cache, object_key(digest), object);
   }
   emit_free(e);
-  LLVMDisposeTargetMachine(machine);
   return object;
 }
 
