@@ -83,7 +83,7 @@ static void say_rate(Sheet *sheet, const Planned *planned) {
   double hours = run / HOUR * (double)mesh_ranks(planned->m);
   double unit = run >= DAY ? DAY : run >= HOUR ? HOUR : 1;
   sheet_say_if(sheet, planned->steps > 0,
-               "; {} step{} {} {}, {run.device_hours} {} hours{!run.seconds}",
+               "; {run.steps} step{} {} {}, {run.device_hours} {} hours{!run.seconds}",
                as_count(planned->steps), as_text(planned->steps == 1 ? " takes" : "s take"),
                as_number(run / unit),
                as_text(run >= DAY    ? "days"

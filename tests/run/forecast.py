@@ -70,6 +70,7 @@ try:
         check(abs(s['products'] + s['attention'] + s['memory'] + s['launches'] - s['kernels']) < 1e-3 * s['kernels'], s)
         check(f['seconds_per_step'] > j.get('seconds_per_step', 0), f'{name}: faster than the bound')
         check(abs(f['run']['seconds'] / f['seconds_per_step'] - 100) < 0.1, f'{name}: {f["run"]}')
+        check(f['run']['steps'] == 100, f'{name}: {f["run"]}')
         check(abs(f['tokens_per_second'] * f['seconds_per_step'] / (64 * 128) - 1) < 1e-2, f'{name}: {f}')
         check(f['published'] == [dict(line='host pcie', value=64e9), dict(line='host latency', value=0)],
               str(f['published']))
