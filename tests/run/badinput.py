@@ -25,7 +25,7 @@ open(f'{d}/broken.shard', 'w').write(open(example).read().replace('layer ', 'ley
 refused(r'E0101', 1, shardc, 'compile', f'{d}/broken.shard', '-o', f'{d}/half')
 refused('E', 4, shardc, 'compile', example, '-o', '/proc/half')
 
-run(shardc, 'compile', example, '-o', exe, '--set', 'train.batch=4', '--set', 'train.steps=6')
+run(shardc, 'compile', example, '-o', exe, '--quick', '--set', 'train.batch=4', '--set', 'train.steps=6')
 open(f'{d}/empty', 'wb').close()
 open(f'{d}/short', 'wb').write(b'too short')
 refused('R0', 2, exe, 'train', '--stesp', '3')
@@ -57,8 +57,8 @@ for k in range(60):
         else: b[at:at] = b[at // 2:at // 2 + rng.randrange(1, 30)]
     open(f'{d}/damaged.ir', 'wb').write(b)
     import subprocess
-    p = subprocess.run([shardc, 'compile', f'{d}/damaged.ir', '-o', f'{d}/maybe'], capture_output=True, text=True,
-                       timeout=1200)
+    p = subprocess.run([shardc, 'compile', f'{d}/damaged.ir', '--quick', '-o', f'{d}/maybe'], capture_output=True,
+                       text=True, timeout=1200)
     check(p.returncode in (0, 1), f'damaged IR {k}: exit code {p.returncode}\n{p.stderr[-2000:]}')
     if p.returncode:
         check(re.search(r'E\d{4}', p.stderr) and '-->' in p.stderr,

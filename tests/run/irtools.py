@@ -43,7 +43,7 @@ for name, text in texts.items():
 check('%)' in texts['grad'].split('\n')[1], 'no change against the dump before')
 
 # the head, `info` and JSON agree
-run(shardc, 'compile', tiny, '-o', f'{d}/tiny', '-q')
+run(shardc, 'compile', tiny, '-o', f'{d}/tiny', '-q', '--quick')
 info = json.loads(run(f'{d}/tiny', 'info', '--json')[0])
 step = next(e for e in info['entries'] if e['name'] == 'step')
 m = json.loads(run(shardc, 'dump', f'{d}/last.ir', '--format=json')[0])
@@ -61,7 +61,7 @@ entry @step {
   store @loss, %2
 }
 ''')
-run(shardc, 'compile', f'{d}/hand.ir', '-o', f'{d}/hand', '-q')
+run(shardc, 'compile', f'{d}/hand.ir', '-o', f'{d}/hand', '-q', '--quick')
 check(os.access(f'{d}/hand', os.X_OK), 'nothing was made of ten lines')
 open(f'{d}/renamed.ir', 'w').write(texts['fuse'].replace('[Batch:8, Seq:128, Embed:96]',
                                                          '[Batch:8, Time:128, Embed:96]', 1))

@@ -111,13 +111,13 @@ try:
     shardc('dump', 'm.shard', '--plan', 'p', '--after', 'lower', '-o', 'low.ir')
     check('\ntarget sm_80 {' in shardc('dump', 'low.ir', '--after', 'memory')[0], 'going on from a dump')
     # ranks per node
-    shardc('compile', 'm.shard', '--plan', 'p', '-o', 'm')
+    shardc('compile', 'm.shard', '--plan', 'p', '-o', 'm', '--quick')
     p = subprocess.run(['./m', 'train'], cwd=folder, capture_output=True, text=True,
                        env=dict(os.environ, RANK='0', WORLD_SIZE='2', LOCAL_RANK='0', LOCAL_WORLD_SIZE='2'))
     check(p.returncode == 3 and 'R0101' in p.stderr
           and '2 ranks on this machine, and the plan is for nodes with 1 GPU' in p.stderr, p.stderr)
     # the launcher's nodes are the plan's: tensor = 4 inside of nodes of 4, data = 2 across
-    shardc('compile', 'm.shard', '--plan', 'both', '-o', 'both')
+    shardc('compile', 'm.shard', '--plan', 'both', '-o', 'both', '--quick')
     for name in LAUNCHERS:
         for rank in 0, 5: check(launched(name, rank, 8, rank % 4, 4) == '', f'{name}: 4 on a node')
         check(launched(name, 3, 8, 3, 8) == '', f'{name}: all on one machine')

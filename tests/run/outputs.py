@@ -33,7 +33,7 @@ WRITERS = {'ir': [SHARDC, 'compile', MODEL, '--emit=ir', '-q', '-o'],
            'dump': [SHARDC, 'dump', MODEL, '-o'], 'html': [SHARDC, 'dump', MODEL, '--format', 'html', '-o'],
            'opt': [SHARDC, 'opt', path('m.ir'), '-p', 'inline,simplify', '-o'],
            'report': [SHARDC, 'report', path('plain'), '-o'],
-           'exe': [SHARDC, 'compile', MODEL, '-q', '-o']}
+           'exe': [SHARDC, 'compile', MODEL, '-q', '--quick', '-o']}
 
 os.mkfifo(path('fifo'))
 for name, command in WRITERS.items():
@@ -117,7 +117,7 @@ for number in signal.SIGTERM, signal.SIGKILL:
 
 for mask, mode in (0o077, 0o700), (0o022, 0o755), (0o002, 0o775):
     old = os.umask(mask)
-    run(SHARDC, 'compile', MODEL, '-o', path('exe'), '-q')
+    run(SHARDC, 'compile', MODEL, '-o', path('exe'), '-q', '--quick')
     os.umask(old)
     check(stat.S_IMODE(os.stat(path('exe')).st_mode) == mode, f'umask {mask:o}')
 shutil.rmtree(WORK)
