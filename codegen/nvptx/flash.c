@@ -15,6 +15,7 @@
    complete. */
 #include "families.h"
 #include "flash_group.h"
+#include "simt.h"
 #include <math.h>
 
 static const double LN_2 = 0.6931471805599453, NOTHING = -1e30;
@@ -231,9 +232,17 @@ static void other_unit(FlashRing *ring, FlashWalk *walk, FlashUnit *unit, FlashF
   end_unit(ring, walk, unit, forward, stage);
 }
 
+/* The number of the next unit is nothing that LLVM knows: with one block of queries it would know
+   all units and join two of them to a block without a loop, for which ptxas lacks registers. */
+static void forget_unit(Warp *w, const FlashWalk *walk) {
+  LLVMValueRef unit = warp_get(w, &walk->unit, 0);
+  warp_set(w, &walk->unit, 0, simt_asm(w->e, "mov.b32 $0, $1;", "=r,r", w->i32, 1, &unit, true));
+}
+
 /* All that remain. */
 static void units(FlashRing *ring, FlashWalk *walk, FlashForward *forward, bool alone) {
   FlashGpu *flash = ring->x;
+  forget_unit(&flash->w, walk);
   WarpLoop loop = warp_loop(&flash->w);
   FlashUnit now = flash_unit_now(walk);
   warp_loop_while(&flash->w, &loop, now.present);

@@ -14,10 +14,13 @@ if not shutil.which('ptxas'):
     sys.exit(77)
 RUNS = [('mlp', 'f32', 'sm_80'), ('tiny', 'bf16', 'sm_80'), ('mlp', 'bf16', 'sm_90'), ('mnist', 'f32', 'sm_89'),
         ('mnist', 'bf16', 'sm_86'),
-        ('mlp', 'f16', 'sm_80'), ('mlp', 'bf16', 'sm_90a --quick')]
+        ('mlp', 'f16', 'sm_80'), ('mlp', 'bf16', 'sm_90a --quick'),
+        ('tiny_llama', 'bf16', 'sm_90a', ('Head=256', 'Seq=128', 'Layers=1'))]  # one block of queries, two of keys
 # Heads of 16 to 256, odd ones too; widths of 32 to 8192; 1 to 32768 places; odd vocabularies.
 SIZES = {
-    'tiny': [()], 'mlp': [()], 'mnist': [()], 'ops': [()], 'vit': [()], 'tiny_llama': [()], 'llama': [()],
+    'tiny': [()], 'mlp': [()], 'mnist': [()], 'ops': [()], 'vit': [()], 'llama': [()],
+    'tiny_llama': [()] + [(f'Head={h}', f'Seq={s}', 'Layers=1')
+                          for h in (64, 96, 128, 192, 256) for s in (64, 128, 256)],
     'bert': [(), ('Layers=2', 'Batch=8')],
     'tiny_bert': [()] + [(f'Embed={h * n}', f'Heads={n}', f'Seq={s}', f'Pos={max(s, 256)}', f'Vocab={v}')
                          for h, n, s, v in [(16, 2, 1024, 1001), (24, 4, 17, 97), (32, 3, 1, 256), (40, 5, 100, 1001),
@@ -44,9 +47,9 @@ def words(example, precision, target, sizes=()):
             f'plan.precision={precision}', *own]
 
 
-def compile_one(example, precision, target, folder):
+def compile_one(folder, example, precision, target, sizes=()):
     kept = f'{folder}/{example}.{precision}.{target.split()[-1]}'
-    r = subprocess.run([*words(example, precision, target), '-o', f'{folder}/model', '--keep', kept],
+    r = subprocess.run([*words(example, precision, target, sizes), '-o', f'{folder}/model', '--keep', kept],
                        capture_output=True, text=True)
     names = os.listdir(kept) if os.path.isdir(kept) else []
     ptx = [n for n in names if n.endswith('.ptx')]
@@ -84,7 +87,7 @@ with tempfile.TemporaryDirectory() as folder:
     else:
         programs = len(RUNS)
         for run in RUNS:
-            fault = compile_one(*run, folder)
+            fault = compile_one(folder, *run)
             if fault: print(*run, fault)
             wrong += fault is not None
             print('assembled:', *run, flush=True)
