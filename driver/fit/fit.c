@@ -194,7 +194,6 @@ static void try_two(const ChangeSearch *singles, Try *out) {
   static const double CLEARLY = 0.9;
   ChangeSearch search = search_new(singles->o, singles->m, BY_SECONDS);
   Changes inputs = {0};
-  search.forecasts = true;
   search_list(singles, TRY_INPUT, &inputs);
   if (!inputs.n || out->cost.forecast.seconds <= 0) return;
   search.base = inputs.at[0];
@@ -213,7 +212,6 @@ static bool find_change(const Cli *o, const Module *m, Try *out) {
   enum { ALWAYS = 3 };
   ChangeSearch search = search_new(o, m, BY_SECONDS);
   Change always = {0};
-  search.forecasts = true;
   bool found = search_run(&search, (2u << TRY_STEADY) - 1), single = found;
   for (size_t i = 0; i < COUNT_OF(steps) && !found; i++) {
     uint32_t first = search.tried.n;

@@ -1,8 +1,9 @@
 /* `offload auto`: chooses the data of a plan that is kept on the host (fit.h). Data that does not
    fit on the device is offloaded in units (offload_units.c): the update with its gradients, or the
    parameters, of a stack or of everything outside of stacks. Each remaining unit is compiled up to
-   pass `memory`. The unit is taken that adds the fewest seconds to the bound of a step per freed
-   byte (timeline_host.c), or, if the machine has no rates, the one that moves the fewest bytes. If
+   pass `memory`. The unit is taken that adds the fewest seconds to the forecast of a step per freed
+   byte; to its bound where the machine has no forecast of steps with an update on the host; or, if
+   the machine has no rates, the one that moves the fewest bytes. If
    one unit is enough, the one with the shortest step is taken; of a stack only as many layers as
    needed, the first or the last ones (pass `ranges`), and whole stages if stages of a pipeline
    share them. In the end, units that are not needed on the host return to the device. Must not:
@@ -71,7 +72,10 @@ static void tell(AutoOffload *plan) {
   OffloadChoice choice = choice_of(plan);
   const Cost *cost = &plan->now.cost;
   Arena *arena = plan->search.o->c->arena;
-  const char *time = cost->seconds > 0 ? arena_printf(arena, ", %.4g s a step", cost->seconds) : "";
+  double seconds = cost->forecast.seconds;
+  const char *words =
+                 cost->foreseen ? ", %.4g s a step by the forecast" : ", at least %.4g s a step",
+             *time = seconds > 0 ? arena_printf(arena, words, seconds) : "";
   vec_push(arena, plan->told,
            arena_printf(arena, "%s: %s device, %s host%s", offload_text(arena, &choice),
                         arena_amount(arena, (double)(cost->need.total + plan->machine.reserve)),
@@ -142,6 +146,18 @@ static void take_back(AutoOffload *plan) {
     }
 }
 
+/* All tries are compared by forecasts, or all by bounds: a forecast needs rates of the host, which
+   a plan without an update on it does not ask for. */
+static void choose_clock(AutoOffload *plan) {
+  UnitPart none[MOST_UNITS];
+  memcpy(none, plan->share[1], sizeof none);
+  for (uint32_t i = 0; i < plan->units.n; i++)
+    plan->share[1][i] = (UnitPart){plan->units.at[i].layers, false};
+  Try all = try_chosen(plan);
+  memcpy(plan->share[1], none, sizeof none);
+  plan->search.bounds = !all.made || !all.cost.foreseen;
+}
+
 static void say(const AutoOffload *plan, const OffloadChoice *choice, Span at) {
   Arena *arena = plan->search.o->c->arena;
   Report *r = diag_at(plan->search.o->c->diag, "N0601", at, "`offload %s -> host` was chosen",
@@ -157,6 +173,7 @@ void fit_offload(Cli *o, Module *m) {
   if (!plan_offloads_any(m, OFFLOAD_AUTO)) return;
   plan.search.device = plan_capacity(&plan.machine), plan.search.host = plan.machine.host;
   if (plan.units.n > MOST_UNITS) plan.units.n = MOST_UNITS;
+  choose_clock(&plan);
   plan.now = try_chosen(&plan), plan.search.from = plan.now.cost;
   bool made = plan.now.made;
   if (made) tell(&plan);

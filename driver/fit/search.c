@@ -91,9 +91,11 @@ typedef struct Clock { /* by which steps of programs are timed */
   Machine machine;
 } Clock;
 
-/* By the forecast; where there is none, the bound. */
-static PlanStep step_by(Clock *clock, const Programs *programs, const Fn *entry) {
+/* By the forecast; where there is none or `search` wants none, the bound. */
+static PlanStep step_by(const ChangeSearch *search, Clock *clock, const Programs *programs,
+                        const Fn *entry) {
   const Module *m = programs->at[0];
+  if (!clock->asked && search->bounds) *clock = (Clock){true, false, plan_machine(m)};
   if (!clock->asked) {
     Forecast forecast = plan_forecast(programs->at, programs->n, entry);
     *clock = (Clock){true, forecast.known, forecast.known ? forecast.machine : plan_machine(m)};
@@ -106,7 +108,7 @@ static CostTime time_of(const ChangeSearch *search, const Programs *programs, Cl
                         Cost *cost) {
   const Module *m = programs->at[0];
   const Fn *entry = ir_main_entry(m);
-  PlanStep step = step_by(clock, programs, entry);
+  PlanStep step = step_by(search, clock, programs, entry);
   cost->foreseen = clock->foreseen;
   CostTime time = {
       .seconds = step.time.total, .computes = step.time.compute, .least = step.time.compute};
@@ -155,10 +157,8 @@ static void judge_micro(const ChangeSearch *search, const Programs *programs, Cl
   add_rounds(programs->at[0], loop_is_micro, -1);
 }
 
-static void judge_seconds(const Programs *programs, Cost *cost) {
-  StepTime time = plan_step(programs->at, programs->n, ir_main_entry(programs->at[0])).time;
-  cost->seconds = time.total, cost->computes = time.compute;
-  for (int i = 0; i < MAX_MESH; i++) cost->waits += time.exposed[i];
+static double bound_seconds(const Programs *programs) {
+  return plan_step(programs->at, programs->n, ir_main_entry(programs->at[0])).time.total;
 }
 
 /* Facts that small programs, which have one class, do not need. */
@@ -168,7 +168,7 @@ static void judge_classes(const ChangeSearch *search, const Programs *programs, 
     Cost class = cost_of(programs->at[i]);
     if (class.host > cost->host) cost->host = class.host, cost->moved = class.moved;
   }
-  if (search->by == BY_SECONDS || search->by == BY_FREED) judge_seconds(programs, cost);
+  if (search->by == BY_SECONDS) cost->seconds = bound_seconds(programs);
   if (search->by == BY_NODES) judge_nodes(search, programs, cost);
 }
 
@@ -265,19 +265,21 @@ bool search_fits(const ChangeSearch *search, const Try *one) {
          one->cost.host <= search->host;
 }
 
-double search_whole(const Cost *cost) { return cost->seconds > 0 ? cost->seconds : cost->moved; }
+double search_whole(const Cost *cost) {
+  return cost->forecast.seconds > 0 ? cost->forecast.seconds : cost->moved;
+}
 
 static double value(const ChangeSearch *search, const Try *one) {
   const Cost *cost = &one->cost, *from = &search->from;
-  bool timed = cost->seconds > 0 && from->seconds > 0;
+  double now = cost->forecast.seconds, before = from->forecast.seconds;
   switch (search->by) {
-  case BY_SECONDS: return search->forecasts ? cost->forecast.seconds : cost->seconds;
+  case BY_SECONDS: return cost->forecast.seconds;
   case BY_MAKESPAN: return cost->makespan;
   case BY_NODES: return cost->leaves;
   case BY_BYTES: return (double)device_bytes(search, cost);
   case BY_FREED:
     if (search_fits(search, one)) return search_whole(cost);
-    return (timed ? cost->seconds - from->seconds : cost->moved - from->moved) /
+    return (now > 0 && before > 0 ? now - before : cost->moved - from->moved) /
            (double)(from->need.total - cost->need.total);
   }
   return 0;
@@ -302,6 +304,7 @@ ChangeSearch search_new(const Cli *o, const Module *m, Objective by) {
   return (ChangeSearch){.o = o,
                         .m = m,
                         .by = by,
+                        .forecasts = by == BY_SECONDS || by == BY_FREED,
                         .device = fit_capacity(o, m),
                         .host = machine.gpus && machine.host ? machine.host : INT64_MAX};
 }

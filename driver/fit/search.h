@@ -80,8 +80,7 @@ typedef struct CostLayer { /* of one layer in a micro-batch */
 typedef struct Cost { /* of a rank, or of the class that has the most */
   Budget need;
   double elements, bytes; /* that it sends in a step, over all axes */
-  double seconds;         /* the bound of its step, if it is asked for; 0: not known */
-  double computes, waits; /* of these: arithmetic alone; messages that kernels wait for */
+  double seconds;         /* the bound of its step, of BY_SECONDS; 0: not known */
   double moved;           /* bytes between its device and the host in a step */
   int64_t host;           /* bytes of the host's memory, with what is pinned for the runtime */
   double makespan;        /* of the table of its stages, in FLOP; 0: it has none */
@@ -95,8 +94,7 @@ typedef struct Cost { /* of a rank, or of the class that has the most */
 } Cost;
 
 typedef enum Objective {
-  BY_SECONDS,  /* of a step, by the forecast if it is asked for; of several within a hundredth the
-                  first */
+  BY_SECONDS,  /* of a step, by the forecast; of several within a hundredth the first */
   BY_MAKESPAN, /* of the stages, likewise */
   BY_NODES,    /* bytes that leave nodes, likewise */
   BY_BYTES,    /* of the device */
@@ -119,6 +117,7 @@ typedef struct ChangeSearch {
   Try best;
   VEC(Try) tried;
   bool forecasts, micros; /* costs have a forecast; the time of a micro-batch */
+  bool bounds;            /* .. the bound in place of the forecast */
   bool inside;            /* `alone`: of messages inside of a copy of the model */
 } ChangeSearch;
 

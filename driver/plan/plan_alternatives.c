@@ -66,7 +66,6 @@ static Alternatives try_sizes(const Cli *o, const Planned *planned, Generator ge
   ChangeSearch search = search_new(o, planned->m, BY_SECONDS);
   Alternatives all = {0};
   bool taken = false;
-  search.forecasts = true;
   search_run(&search, 1u << generator);
   for (uint32_t i = 0; i < search.tried.n; i++) {
     const Try *one = &search.tried.at[i];
@@ -93,7 +92,6 @@ static void try_ways(const Cli *o, Planned *planned) {
   AttentionWay way;
   ChangeSearch search = search_new(o, planned->m, BY_SECONDS);
   if (!attention_way(planned->m, &way)) return;
-  search.forecasts = true;
   search_run(&search, 1u << TRY_WAY);
   Alternative own = own_size(planned, 0);
   own.value = way.now;
