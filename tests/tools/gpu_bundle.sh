@@ -13,8 +13,8 @@ bundle="$dir/else where/bundle"
 cp "$build"/lib/shardc/emulate/lib*.so.* 'else where'
 # Machine code for another GPU is passed over.
 for k in "$bundle"/kernels/tiny_llama/*.ptx "$bundle"/variants/*.ptx; do printf '\177ELF' > "${k%.ptx}.cubin"; done
-bare() {
-  env -i PATH=/nowhere SHARDC_LIBCUDA="$dir/else where/libcuda.so.1" \
+bare() { # steps for sm_90a may ask for all of an H100's shared memory
+  env -i PATH=/nowhere SHARDC_EMULATE_SHARED=232448 SHARDC_LIBCUDA="$dir/else where/libcuda.so.1" \
     SHARDC_LIBNCCL="$dir/else where/libnccl.so.2" "$@"
 }
 check() { "$@" || { echo "failed: $*"; exit 1; }; }
