@@ -10,5 +10,5 @@ done
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 "$1" "$dir/text.ptx"
-"$ptxas" -arch=sm_80 "$dir/text.ptx" -o "$dir/text.cubin"
+"$ptxas" -arch="$(sed -n 's/^\.target //p' "$dir/text.ptx")" "$dir/text.ptx" -o "$dir/text.cubin"
 echo "$(grep -c '\.entry' "$dir/text.ptx") kernels assembled"

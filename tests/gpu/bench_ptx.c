@@ -84,7 +84,7 @@ static double now(void) {
 static void measure(int i, bool check, double seconds) {
   char *body = small_text("k", NULL, rows[i].body), text[10000], error[1000];
   snprintf(text, sizeof text, "%s%s", small_head, body);
-  PtxDevice *d = ptx_device_new(&(PtxOptions){.check = check});
+  PtxDevice *d = ptx_device_new(&(PtxOptions){.check = check, .sm = 90});
   PtxModule *m = ptx_parse(d, text, error, sizeof error);
   static uint32_t words[4096];
   uint64_t params[2] = {ptx_alloc(d, sizeof words), ptx_alloc(d, 4 * OUT)}, warps, lanes, before;

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const small_head = ".version 7.8\n.target sm_80\n.address_size 64\n"
+const char *const small_head = ".version 7.8\n.target sm_90\n.address_size 64\n"
                                ".extern .shared .align 16 .b8 sm[];\n";
 static const char *const open_body =
     "(.param .u64 in_%s, .param .u64 out_%s)\n{\n.reg .pred %%p<10>;\n.reg .b16 %%h<40>;\n.reg "
@@ -42,7 +42,9 @@ bool small_run(const Small *s, uint32_t *out, char *error, int error_bytes) {
   char *body = small_text("k", s->before, s->body),
        *text = malloc(strlen(body) + strlen(small_head) + 1);
   strcpy(text, small_head), strcat(text, body);
-  PtxDevice *d = ptx_device_new(&s->options);
+  PtxOptions options = s->options;
+  if (!options.sm) options.sm = 90;
+  PtxDevice *d = ptx_device_new(&options);
   PtxModule *m = ptx_parse(d, text, error, error_bytes);
   bool ok = m && launch(d, m, s, out, error, error_bytes);
   ptx_module_free(m), ptx_device_free(d);
