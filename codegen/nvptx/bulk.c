@@ -45,37 +45,32 @@ void bulk_wait(Warp *w, LLVMValueRef signal, LLVMValueRef parity) {
   warp_loop_end(w, &loop);
 }
 
+/* A copy of a box: `head` is its instruction up to the map, `tail` what follows the coordinates;
+   args: the first ones with these constraints, then the coordinates. */
+static void copy_box(Warp *w, const char *head, const char *tail, const char *constraints,
+                     LLVMValueRef *args, int first, int rank, LLVMValueRef *at) {
+  const char *list = "";
+  for (int i = 0; i < rank; i++) {
+    args[first + i] = at[i];
+    list = arena_printf(w->e->arena, "%s%s$%d", list, i ? ", " : "", first + i);
+    constraints = arena_printf(w->e->arena, "%sr,", constraints);
+  }
+  const char *text =
+      arena_printf(w->e->arena, "cp.async.bulk.tensor.%dd.%s, {%s}]%s;", rank, head, list, tail);
+  constraints = arena_printf(w->e->arena, "%s~{memory}", constraints);
+  simt_asm(w->e, text, constraints, nothing(w), first + rank, args, false);
+}
+
 void bulk_copy(Warp *w, LLVMValueRef to, LLVMValueRef map, int rank, LLVMValueRef *at,
                LLVMValueRef signal) {
   LLVMValueRef args[3 + MAP_RANK] = {place(w, to), map, place(w, signal)};
-  const char *list = "", *constraints = "r,l,r,";
-  for (int i = 0; i < rank; i++) {
-    args[3 + i] = at[i];
-    list = arena_printf(w->e->arena, "%s%s$%d", list, i ? ", " : "", 3 + i);
-    constraints = arena_printf(w->e->arena, "%sr,", constraints);
-  }
-  const char *text = arena_printf(
-      w->e->arena,
-      "cp.async.bulk.tensor.%dd.shared::cluster.global.tile.mbarrier::complete_tx::bytes [$0], "
-      "[$1, {%s}], [$2];",
-      rank, list);
-  constraints = arena_printf(w->e->arena, "%s~{memory}", constraints);
-  simt_asm(w->e, text, constraints, nothing(w), 3 + rank, args, false);
+  copy_box(w, "shared::cluster.global.tile.mbarrier::complete_tx::bytes [$0], [$1", ", [$2]",
+           "r,l,r,", args, 3, rank, at);
 }
 
 void bulk_leave(Warp *w, LLVMValueRef map, int rank, LLVMValueRef *at, LLVMValueRef from) {
   LLVMValueRef args[2 + MAP_RANK] = {map, place(w, from)};
-  const char *list = "", *constraints = "l,r,";
-  for (int i = 0; i < rank; i++) {
-    args[2 + i] = at[i];
-    list = arena_printf(w->e->arena, "%s%s$%d", list, i ? ", " : "", 2 + i);
-    constraints = arena_printf(w->e->arena, "%sr,", constraints);
-  }
-  const char *text = arena_printf(
-      w->e->arena, "cp.async.bulk.tensor.%dd.global.shared::cta.tile.bulk_group [$0, {%s}], [$1];",
-      rank, list);
-  constraints = arena_printf(w->e->arena, "%s~{memory}", constraints);
-  simt_asm(w->e, text, constraints, nothing(w), 2 + rank, args, false);
+  copy_box(w, "global.shared::cta.tile.bulk_group [$0", ", [$1]", "l,r,", args, 2, rank, at);
 }
 
 static void of_groups(Warp *w, const char *text) {

@@ -21,11 +21,8 @@
 #include "gemm.h"
 #include "warpgroup.h"
 
-enum {
-  EIGHT = 8,
-  EIGHTS = WGMMA_LEAVE / EIGHT,
-  HALVES = 2
-}; /* columns of a matrix; halves of rows */
+enum { EIGHT = 8, EIGHTS = WGMMA_LEAVE / EIGHT }; /* columns of a matrix; matrices of a panel */
+enum { HALVES = 2 };                              /* of the rows of a warp */
 enum { PANEL_BYTES = WGMMA_LEAVE_ROWS * WGMMA_PANEL };
 
 typedef struct Leave {
