@@ -95,9 +95,8 @@ static const char *length_words(Arena *arena, const Cost *cost, bool timed) {
 /* The shortest step of those that fit, by its forecast; where the machine has none, the table of
    each schedule is simulated turn by turn with the FLOP of the classes of stages. A later one must
    be 1% shorter, since it keeps more or sends more often. If none fits, the one with the least
-   memory. Schedules that this model, communicator
-   or number of layers does not allow are no candidates; if none is left, the passes report why the
-   first one is not. */
+   memory. Schedules that this model, communicator or number of layers does not allow are no
+   candidates; if none is left, the passes report why the first one is not. */
 static void choose_schedule(Cli *o, Module *m) {
   ChangeSearch search = search_new(o, m, BY_MAKESPAN);
   Str word = module_word(m, "plan.pipeline");

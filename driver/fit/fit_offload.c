@@ -149,12 +149,10 @@ static void take_back(AutoOffload *plan) {
 /* All tries are compared by forecasts, or all by bounds: a forecast needs rates of the host, which
    a plan without an update on it does not ask for. */
 static void choose_clock(AutoOffload *plan) {
-  UnitPart none[MOST_UNITS];
-  memcpy(none, plan->share[1], sizeof none);
+  AutoOffload updates = *plan;
   for (uint32_t i = 0; i < plan->units.n; i++)
-    plan->share[1][i] = (UnitPart){plan->units.at[i].layers, false};
-  Try all = try_chosen(plan);
-  memcpy(plan->share[1], none, sizeof none);
+    updates.share[1][i] = (UnitPart){plan->units.at[i].layers, false};
+  Try all = try_chosen(&updates);
   plan->search.bounds = !all.made || !all.cost.foreseen;
 }
 
