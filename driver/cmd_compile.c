@@ -86,6 +86,11 @@ typedef struct ProgramPart {
   const char *name; /* of its plan, target, class of ranks; NULL: there are no others */
 } ProgramPart;
 
+typedef struct LoadedPlan {
+  Module *m;
+  const struct Change *chosen; /* for what this plan leaves open: that of no other one */
+} LoadedPlan;
+
 typedef struct CompileParts { /* of one executable: a program for every plan, target and class */
   Strings plan, target;
   VEC(ProgramPart) part;
@@ -321,12 +326,12 @@ static Exit prepare_targets(Cli *o, Module *m, CompileParts *parts, const char *
 }
 
 /* An executable takes the plan for as many ranks as it is started with. */
-static Exit check_plan(const Cli *o, const Module *m, const Module *const *before, uint32_t n) {
+static Exit check_plan(const Cli *o, const Module *m, const LoadedPlan *before, uint32_t n) {
   for (uint32_t i = 0; i < n; i++) {
-    if (strcmp(before[i]->model, m->model))
+    if (strcmp(before[i].m->model, m->model))
       return cli_usage("`--plan %s`: they are for several models, %s and %s", o->value[OPT_PLAN],
-                       before[i]->model, m->model);
-    if (mesh_ranks(before[i]) == mesh_ranks(m))
+                       before[i].m->model, m->model);
+    if (mesh_ranks(before[i].m) == mesh_ranks(m))
       return cli_usage("`--plan %s`: two are for %lld ranks, and the number of ranks is what tells "
                        "an executable which plan it runs",
                        o->value[OPT_PLAN], (long long)mesh_ranks(m));
@@ -334,14 +339,21 @@ static Exit check_plan(const Cli *o, const Module *m, const Module *const *befor
   return EXIT_FINE;
 }
 
-static Exit load_plans(Cli *o, const CompileParts *parts, Module **m) {
+static Exit load_plan(Cli *o, LoadedPlan *plan) {
+  o->chosen = NULL;
+  Exit e = load_module(o, &plan->m);
+  plan->chosen = o->chosen;
+  return e;
+}
+
+static Exit load_plans(Cli *o, const CompileParts *parts, LoadedPlan *all) {
   const char *given = o->value[OPT_PLAN];
   Exit e = EXIT_FINE;
   for (uint32_t i = 0; e == EXIT_FINE && i < parts->plan.n; i++) {
     o->value[OPT_PLAN] = parts->plan.at[i];
-    e = load_module(o, &m[i]);
+    e = load_plan(o, &all[i]);
     o->value[OPT_PLAN] = given;
-    if (e == EXIT_FINE) e = check_plan(o, m[i], (const Module *const *)m, i);
+    if (e == EXIT_FINE) e = check_plan(o, all[i].m, all, i);
   }
   return e;
 }
@@ -410,14 +422,15 @@ static Exit make(Cli *o, EmitKind kind, const char *output, Module **m, double s
   CompileParts parts = {.kind = kind, .output = output, .start = start};
   Exit e = read_parts(o, &parts);
   uint32_t n = parts.plan.n > 1 ? parts.plan.n : 1;
-  Module **all = ARENA_ARRAY(o->c->arena, Module *, n);
-  if (e == EXIT_FINE) e = n > 1 ? load_plans(o, &parts, all) : load_module(o, all);
-  if (e == EXIT_FINE) *m = all[0];
+  LoadedPlan *all = ARENA_ARRAY(o->c->arena, LoadedPlan, n);
+  if (e == EXIT_FINE) e = n > 1 ? load_plans(o, &parts, all) : load_plan(o, all);
+  if (e == EXIT_FINE) *m = all[0].m;
   for (uint32_t i = 0; e == EXIT_FINE && i < n; i++) {
     const char *plan = n > 1 ? parts.plan.at[i] : NULL, *given = o->value[OPT_PLAN];
     if (plan) o->value[OPT_PLAN] = plan;
-    e = parts.target.n > 1 ? prepare_targets(o, all[i], &parts, plan)
-                           : prepare(o, all[i], &parts, plan);
+    o->chosen = all[i].chosen;
+    e = parts.target.n > 1 ? prepare_targets(o, all[i].m, &parts, plan)
+                           : prepare(o, all[i].m, &parts, plan);
     o->value[OPT_PLAN] = given;
   }
   if (e != EXIT_FINE) return e;

@@ -21,6 +21,11 @@ plan four for Small { mesh dp = 2, tp = 2
  place Batch -> dp
  place Heads, Mlp, Vocab -> tp else Seq
  zero 1 }
+machine box { node memory = 260KiB }
+plan small for Small { on box }
+plan pair for Small { on box nodes = 2
+ mesh dp = 2
+ place Batch -> dp }
 plan again for Small { mesh dp = 4
  place Batch -> dp }
 plan other for Other { mesh dp = 2
@@ -61,6 +66,8 @@ try:
     close(losses('r1'), losses('moved'), 'from plan to plan')
     said = train(2, 'no', expect=3)
     check('R0101' in said and '3 ranks (dp = 3) or 1 rank or 4 ranks (dp = 2, tp = 2)' in said, said)
+    said = run(SHARDC, 'compile', 'm.shard', '--plan', 'small,pair', '-o', 'chosen', '--quick', cwd=folder)[1]
+    check(said.count('micro = 2 was chosen') == 2, f'each plan has a micro-batch of its own: {said}')
     refused('two are for 4 ranks', '--plan', 'four,again')
     refused('several models', '--plan', 'four,other')
     refused('one twice', '--plan', 'four,four')
