@@ -7,6 +7,7 @@
   links       each link of a document leads to a file, and to a heading of it
   paragraphs  a paragraph or an item of a list in Markdown has at most 600 characters, a cell of a table 200; none ends
               inside of a sentence that the next one goes on with
+  markdown    a table of a document has a row of heads and one of dashes, and no two empty lines follow one another
   tested      each test_*.c or test_*.py is named in the README of its folder, which says what it guards
   able        each rule finds the faults in texts made for it
 
@@ -127,6 +128,19 @@ def paragraphs(root):
     return bad
 
 
+def markdown(root):
+    bad = []
+    for f in listed(root):
+        if not f.endswith('.md'): continue
+        source = re.sub(r'```.*?```', lambda m: re.sub(r'(?m)^.*$', 'code', m.group(0)), text(root, f), flags=re.S)
+        lines = ['text', *source.split('\n'), 'text']
+        for i, line in enumerate(lines[1:-1], 1):
+            begins = line.startswith('|') and not lines[i - 1].startswith('|')
+            if begins and not re.fullmatch(r'[|: -]+', lines[i + 1]): bad.append(f'{f}:{i}: a table without heads')
+            if not line and not lines[i - 1]: bad.append(f'{f}:{i}: two empty lines')
+    return bad
+
+
 def tested(root):
     bad = []
     for f in listed(root):
@@ -177,6 +191,10 @@ def able(root):
         long = ['p.md:176: 609 characters in a paragraph, 600 at most',
                 'p.md:240: 254 characters in a cell, 200 at most', 'p.md:243: a paragraph splits a sentence']
         if paragraphs(d) != long: bad.append(f'paragraphs finds {paragraphs(d)}')
+        open(f'{d}/t.md', 'w').write('| a |\n|---|\n| b |\n\n| c |\n| d |\n\n\n```\n\n\n| e |\n```\n')
+        without = ['t.md:5: a table without heads', 't.md:8: two empty lines']
+        if markdown(d)[-2:] != without: bad.append(f'markdown finds {markdown(d)}')
+        os.remove(f'{d}/t.md')
         open(f'{d}/l.md', 'w').write('## The `x` of [it](a.md)\n[a](#the-x-of-it) [b](b.md) [c](#none)\n' +
                                      '```\n[d](e)\n```\n')
         if links(d) != ['l.md: no file b.md', 'l.md: no heading #none']: bad.append(f'links finds {links(d)}')
@@ -191,8 +209,8 @@ def able(root):
 
 
 if __name__ == '__main__':
-    RULES = dict(width=width, references=references, paragraphs=paragraphs, links=links, tested=tested, able=able,
-                 format=format)
+    RULES = dict(width=width, references=references, paragraphs=paragraphs, links=links, markdown=markdown,
+                 tested=tested, able=able, format=format)
     wrong = 0
     for rule in sys.argv[2:] or RULES:
         for line in RULES[rule](ROOT): print(f'{rule}: {line}'); wrong += 1
