@@ -189,7 +189,7 @@ static void choose_communicator(Module *m) {
 static Exit suit_target(Cli *o, Module *m, EmitKind kind) {
   Exit e = kind == EMIT_PTX ? describe_target(o, m) : EXIT_FINE;
   if (e != EXIT_FINE || kind != EMIT_PTX || module_on_gpu(m)) return e;
-  return cli_usage("`--emit=%s` is for GPUs: with it goes `--target %s`, or another GPU; the "
+  return cli_usage("`--emit=%s` is for GPUs: add `--target %s`, or another GPU; the "
                    "assembly of kernels for a processor is `--emit=asm`",
                    emit_names[kind], target_first(DEVICE_GPU)->name);
 }
@@ -287,7 +287,8 @@ static Exit read_list(Cli *o, CliOption option, const char *name, Strings *out) 
     vec_push(o->c->arena, *out, arena_strndup(o->c->arena, at, strcspn(at, ",")));
   for (uint32_t i = 0; i < out->n; i++)
     for (uint32_t k = 0; k < i; k++)
-      if (!strcmp(out->at[i], out->at[k])) return cli_usage("`--%s %s`: one twice", name, list);
+      if (!strcmp(out->at[i], out->at[k]))
+        return cli_usage("`--%s %s` names one twice", name, list);
   return EXIT_FINE;
 }
 

@@ -133,7 +133,7 @@ static Exit count_workers(const Cli *o, const Target *target, int *workers) {
   int64_t n = cores > 0 ? cores : 1;
   *workers = (int)n;
   if (o->value[OPT_WORKERS] && target->facts.device == DEVICE_GPU)
-    return cli_usage("`--workers` counts processors: it does not go with %s", target->name);
+    return cli_usage("`--workers` counts processors, and %s is a GPU", target->name);
   Exit e = cli_whole(o, OPT_WORKERS, 1, MOST, &n);
   *workers = (int)n;
   return e;
@@ -190,7 +190,8 @@ static Exit keeps_facts(const Cli *o, const Module *m, const char *name, bool *k
 static Exit set_target(Cli *o, Module *m) {
   const char *name = o->value[OPT_TARGET];
   if (m->target.name && o->value[OPT_WORKERS])
-    return cli_usage("`%s` is cut for %lld workers already: `--workers` goes where its target does",
+    return cli_usage("`%s` is made for %lld workers already: `--workers` is for model files, and "
+                     "for IR without a target",
                      o->operands.at[0], (long long)m->target.workers);
   bool keeps;
   Exit e = keeps_facts(o, m, name, &keeps);
@@ -230,7 +231,7 @@ Exit describe_target(Cli *o, Module *m) {
   if (e == EXIT_FINE) e = set_target(o, m);
   const Communicator *communicator = module_communicator(m);
   if (e == EXIT_FINE && !module_on_gpu(m) && communicator->on_device)
-    return cli_usage("`--comm %s` is for GPUs: with it goes `--target %s`, or another GPU",
+    return cli_usage("`--comm %s` is for GPUs: add `--target %s`, or another GPU",
                      communicator->name, target_first(DEVICE_GPU)->name);
   if (e == EXIT_FINE) e = check_flies(o, m);
   return e;

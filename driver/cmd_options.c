@@ -82,7 +82,7 @@ bool whole_number(const char *text, int64_t least, int64_t most, int64_t *n) {
 Exit cli_whole(const Cli *o, CliOption option, int64_t least, int64_t most, int64_t *n) {
   const char *text = o->value[option];
   if (!text || whole_number(text, least, most, n)) return EXIT_FINE;
-  return cli_usage("`--%s` wants a whole number from %lld to %lld, not `%s`", options[option].name,
+  return cli_usage("`--%s` takes a whole number from %lld to %lld, not `%s`", options[option].name,
                    (long long)least, (long long)most, text);
 }
 
@@ -159,7 +159,7 @@ static Exit store(Cli *o, const Command *cmd, int id, const char *value) {
   if (!(options[id].commands & cmd->mask))
     return cli_usage("`shardc %s` has no option `--%s`", cmd->name, options[id].name);
   if (options[id].argument && !*value)
-    return cli_usage("`--%s` wants %s, and was given nothing", options[id].name,
+    return cli_usage("`--%s` needs %s, and was given nothing", options[id].name,
                      options[id].argument);
   if (options[id].repeat && (!strchr(value, '=') || *value == '='))
     return cli_usage("`%s` is not of the form %s", value, options[id].argument);
@@ -191,9 +191,9 @@ static Exit read_option(Cli *o, const Command *cmd, int argc, char **argv, int *
   if (!options[id].argument && value)
     return cli_usage("`%s` takes no argument", arena_strndup(o->c->arena, word, n));
   if (options[id].argument && !value) {
-    if (*i + 1 >= argc) return cli_usage("`%s` wants %s", word, options[id].argument);
+    if (*i + 1 >= argc) return cli_usage("`%s` needs %s", word, options[id].argument);
     value = read_words(o, options[id].argument, argc, argv, i);
-    if (!value) return cli_usage("`%s` wants %s", word, options[id].argument);
+    if (!value) return cli_usage("`%s` needs %s", word, options[id].argument);
   }
   return store(o, cmd, id, value ? value : "");
 }
@@ -228,10 +228,9 @@ static Exit read_colour(Cli *o) {
 static Exit check_operands(const Cli *o, const Command *cmd) {
   if (o->value[OPT_HELP] || o->value[OPT_VERSION]) return EXIT_FINE;
   if (o->operands.n < cmd->least && !o->value[OPT_LIST])
-    return cli_usage("`shardc %s` wants %s", cmd->name, cmd->operands);
+    return cli_usage("`shardc %s` needs %s", cmd->name, cmd->operands);
   if (o->operands.n > cmd->most)
-    return cli_usage("`shardc %s` does not know what to do with `%s`", cmd->name,
-                     o->operands.at[cmd->most]);
+    return cli_usage("`shardc %s` takes no operand `%s`", cmd->name, o->operands.at[cmd->most]);
   return EXIT_FINE;
 }
 

@@ -136,7 +136,7 @@ static void edit_blocks(World *w, Choice *choice, const char *set) {
   AstItemKind kind;
   const char *eq = strchr(set, '=');
   if (!eq || !eq[1]) {
-    Report *r = world_error(w, "E0602", set_span(w, set, strlen(set)), "a value is wanted");
+    Report *r = world_error(w, "E0602", set_span(w, set, strlen(set)), "a value is expected");
     diag_help(r, "as in `--set train.steps=10`");
   } else if (!settings_block_of(set, &kind)) {
     size_t n = strcspn(set, ".=");

@@ -86,7 +86,7 @@ static bool has_tokens(const ChatTemplate *chat, const char *name, const Tokeniz
   for (uint32_t i = 0; i < chat->n; i++)
     for (int k = 0; k < 3 && !strcmp(chat->at[i].word, "tokens"); k++)
       if (*chat->at[i].text[k] && rt_tokenizer_id(tokenizer, chat->at[i].text[k]) < 0) {
-        rt_fault(f, 202, "template `%s` wants the token `%s`, which the tokenizer does not have",
+        rt_fault(f, 202, "template `%s` needs the token `%s`, which the tokenizer does not have",
                  name, chat->at[i].text[k]);
         return rt_help(f, "the template must be that of the tokenizer's model");
       }

@@ -250,7 +250,7 @@ Exit cmd_data(Cli *o) {
   const char *verb = o->operands.at[0];
   for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++) {
     if (strcmp(verbs[i].name, verb)) continue;
-    if (o->operands.n < 2) return cli_usage("`shardc data %s` wants FILE...", verb);
+    if (o->operands.n < 2) return cli_usage("`shardc data %s` needs FILE...", verb);
     for (size_t k = 0; k < sizeof bound / sizeof *bound; k++)
       if (o->value[bound[k].id] && !strstr(bound[k].verbs, verb))
         return cli_usage("`shardc data %s` has no option `--%s`", verb, bound[k].name);

@@ -39,7 +39,7 @@ static Exit read_operand(Blend *blend, const char *text) {
   char *end = NULL;
   double weight = equals ? strtod(equals + 1, &end) : 0;
   if (!equals || *end || !(weight > 0) || weight > 1e9)
-    return cli_usage("`shardc data blend` wants FILES=WEIGHT, a number above 0, not `%s`", text);
+    return cli_usage("`shardc data blend` needs FILES=WEIGHT, a number above 0, not `%s`", text);
   BlendSource source = {.weight = weight};
   source.files = arena_printf(blend->o->c->arena, "%.*s", (int)(equals - text), text);
   vec_push(blend->o->c->arena, blend->sources, source);

@@ -151,7 +151,7 @@ static Exit tokenize_rows(DataWork *work) {
 }
 
 static Exit words_fit(const Cli *o) {
-  if (!o->value[OPT_TOKENIZER]) return cli_usage("`shardc data tokenize` wants --tokenizer FILE");
+  if (!o->value[OPT_TOKENIZER]) return cli_usage("`shardc data tokenize` needs --tokenizer FILE");
   if (o->value[OPT_FROM] && strcmp(o->value[OPT_FROM], "bytes"))
     return cli_usage("`shardc data tokenize` reads text: only `--from bytes`, not `%s`",
                      o->value[OPT_FROM]);

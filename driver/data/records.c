@@ -99,7 +99,7 @@ static bool read_line(Records *records, Bytes text, Fault *f) {
   bool pair = line.prompts == 1 && line.completions == 1;
   bool one = line.texts + line.messages + line.prompts == 1 && line.prompts == line.completions;
   if (one && records->turns.n && !(pair && mixes_roles(&records->turns))) return true;
-  rt_fault(f, 202, "line %lld: wants one of `text`, `messages`, or `prompt` and `completion`",
+  rt_fault(f, 202, "line %lld: needs one of `text`, `messages`, or `prompt` and `completion`",
            (long long)records->line);
   return rt_help(f, "each line is one object, such as {\"messages\": [{\"role\": \"user\", "
                     "\"content\": \"..\"}, ..]}");

@@ -178,7 +178,7 @@ static Exit check_runs(const Cli *o, int form) {
   if ((after && !is_lower(after)) || o->value[OPT_DIFF] || form == FORM_HTML) return EXIT_FINE;
   for (size_t i = 0; i < COUNT_OF(of_passes); i++)
     if (o->value[of_passes[i].option])
-      return cli_usage("`--%s` is about passes, and none runs: with it goes `--after PASS`",
+      return cli_usage("`--%s` is about passes, and none runs: add `--after PASS`",
                        of_passes[i].word);
   return EXIT_FINE;
 }

@@ -229,7 +229,7 @@ static bool read_seconds(const Cli *o, double *seconds) {
   if (!strcmp(text, "off")) return true;
   *seconds = strtod(text, &end);
   if (*text >= '0' && *text <= '9' && !*end && *seconds > 0 && *seconds <= MOST) return true;
-  cli_usage("%s wants a number of seconds, up to %d, or `off`, not `%s`",
+  cli_usage("%s takes a number of seconds, up to %d, or `off`, not `%s`",
             given ? "`--equal`" : "SHARDC_EQUAL", MOST, text);
   return false;
 }

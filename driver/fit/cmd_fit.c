@@ -110,7 +110,7 @@ static Exit find_step(Fitting *fit, int i, const char *given) {
   const char *why = "";
   int64_t asked = 0;
   if (given && !whole_number(given, 1, MOST_SIZE, &asked))
-    return cli_usage("`--scale %s=..` wants a whole number from 1 to %lld, not `%s`", dim->name,
+    return cli_usage("`--scale %s=..` takes a whole number from 1 to %lld, not `%s`", dim->name,
                      (long long)MOST_SIZE, given);
   for (int64_t step = 1; !dim->step && step <= dim->base;
        step = divisor_from(dim->base, step + 1)) {
@@ -151,7 +151,7 @@ static Exit add_dim(Fitting *fit, const char *text) {
   if (found && found->like)
     return cli_usage("`--scale %s`: it is as large as `%s`: scale that one", name, found->like);
   if (!found || !is_sized(found))
-    return cli_usage("`--scale` knows %s, not `%s`", dim_names(fit), name);
+    return cli_usage("`--scale` takes %s, not `%s`", dim_names(fit), name);
   for (int i = 0; i < fit->n; i++)
     if (!strcmp(fit->dim[i].name, name)) return cli_usage("`--scale` names `%s` twice", name);
   if (fit->n == MOST_DIMS) return cli_usage("`--scale` takes at most %d dims", MOST_DIMS);
@@ -276,8 +276,8 @@ Exit cmd_fit(Cli *o) {
   Fitting fit = {.o = o};
   FileKind kind = file_kind(o->c, o->operands.at[0]);
   if (!o->value[OPT_SCALE])
-    return cli_usage("`shardc fit` wants the dims that grow: `--scale Layers,Embed`");
-  if (kind == FILE_IR) return cli_usage("`fit` wants a model file: the sizes of a dump are fixed");
+    return cli_usage("`shardc fit` needs the dims that grow: `--scale Layers,Embed`");
+  if (kind == FILE_IR) return cli_usage("`fit` needs a model file: the sizes of a dump are fixed");
   Exit e = know_targets(o);
   if (e == EXIT_FINE && kind == FILE_SHARD) e = choose_plan(o);
   if (e != EXIT_FINE) return cli_report(o, e);

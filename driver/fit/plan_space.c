@@ -248,14 +248,14 @@ static Exit check_values(const Cli *o, SpaceField field) {
              *words = space_words(arena, field), *at = fixed(o, key);
   if (!at) return EXIT_FINE;
   if (field == FIELD_RECOMPUTE && !strcmp(at, "auto"))
-    return cli_usage("`--fix recompute=auto` wants another value as well: a budget is tried for "
+    return cli_usage("`--fix recompute=auto` needs another value as well: a budget is tried for "
                      "the best plan of the others");
   do {
     const char *word = arena_strndup(arena, at, strcspn(at, between));
     if (*words && !text_lists(words, word))
-      return cli_usage("`--fix %s` wants one of %s, not `%s`", key, words, word);
+      return cli_usage("`--fix %s` takes one of %s, not `%s`", key, words, word);
     if (!*words && !is_number(word))
-      return cli_usage("`--fix %s` wants whole numbers above 0, not `%s`", key, word);
+      return cli_usage("`--fix %s` takes whole numbers above 0, not `%s`", key, word);
     at += strlen(word), at += strspn(at, between);
   } while (*at);
   return check_list(o, key, fixed(o, key));
@@ -268,7 +268,7 @@ static Exit check_fixes(const Cli *o) {
     names = arena_printf(o->c->arena, "%s, %s", names, space_key(f));
   for (uint32_t i = 0; i < o->fixes.n; i++) {
     const char *key = arena_strndup(o->c->arena, o->fixes.at[i], strcspn(o->fixes.at[i], "="));
-    if (!text_lists(names, key)) return cli_usage("`--fix` knows %s, not `%s`", names, key);
+    if (!text_lists(names, key)) return cli_usage("`--fix` takes %s, not `%s`", names, key);
   }
   for (SpaceField f = 0; f < SPACE_FIELDS && e == EXIT_FINE; f++) e = check_values(o, f);
   return e;
@@ -283,9 +283,9 @@ static Exit count_ranks(PlanSpace *space) {
   space->nodes = module_whole(m, "plan.on.nodes");
   space->ranks = text ? strtoll(text, &end, 10) : gpus * space->nodes;
   if (*end || (text && space->ranks < 1) || space->ranks > 1 << 20)
-    return cli_usage("`--fix ranks` wants a whole number from 1 to %d, not `%s`", 1 << 20, text);
+    return cli_usage("`--fix ranks` takes a whole number from 1 to %d, not `%s`", 1 << 20, text);
   return space->ranks ? EXIT_FINE
-                      : cli_usage("`--search` over processors wants their number of ranks: "
+                      : cli_usage("`--search` over processors needs their number of ranks: "
                                   "`--fix ranks=N`");
 }
 
@@ -332,12 +332,12 @@ Exit space_open(Cli *o, PlanSpace *out) {
   if (!planned && o->value[OPT_PLAN])
     return cli_usage("no plan `%s` in `%s`", o->value[OPT_PLAN], path);
   if (on && strpbrk(on, ";{}"))
-    return cli_usage("`--on` wants a machine and its options, `--on \"MACHINE nodes = 2\"`; "
+    return cli_usage("`--on` takes a machine and its options, `--on \"MACHINE nodes = 2\"`; "
                      "`--fix` has settings of plans");
   if (on) out->base.on = on;
   if (on && !program_has_machine(o->c, path, on)) return EXIT_INPUT;
   if (!*out->base.on)
-    return cli_usage("`--search` wants a machine: `--on MACHINE`, or a plan with a line `on`");
+    return cli_usage("`--search` needs a machine: `--on MACHINE`, or a plan with a line `on`");
   if (!(out->m = lower(out))) return EXIT_INPUT;
   if (!planned && has_bf16(out->m)) out->base.rest = "  precision bf16 master = f32\n";
   e = count_ranks(out);

@@ -116,7 +116,7 @@ static Exit check_nodes(const LaunchScript *script, uint32_t i) {
 
 static Exit check_kind(const LaunchScript *script) {
   if (script->kind->yaml && script->mpi)
-    return cli_usage("`--comm mpi` goes with `launch mpirun` or `launch slurm`: pods of an Indexed "
+    return cli_usage("`--comm mpi` is for `launch mpirun` and `launch slurm`: pods of an Indexed "
                      "Job are started without mpirun");
   if (script->kind->yaml && script->plan.n > 1)
     return cli_usage("`launch k8s` takes one plan, which tells the number of pods");

@@ -205,7 +205,7 @@ Exit cmd_plan(Cli *o) {
   FileKind kind = file_kind(o->c, o->operands.at[0]); /* reads standard input for all plans */
   if (o->value[OPT_SEARCH] && kind == FILE_SHARD) return plan_search(o);
   if (o->value[OPT_SEARCH] && kind == FILE_IR)
-    return cli_usage("`--search` wants a model file, not a dump");
+    return cli_usage("`--search` needs a model file, not a dump");
   if (!names) names = kind == FILE_IR ? "" : program_plans(o->c, o->operands.at[0]);
   if (!names) return cli_report(o, EXIT_ENVIRONMENT);
   if (o->value[OPT_SVG] && strchr(names, ','))

@@ -24,13 +24,13 @@ Exit check_search_options(const Cli *o) {
       {OPT_HTML, "html", false}, {OPT_SVG, "svg", false},    {OPT_MEASURED, "measured", false}};
   for (size_t i = 0; i < COUNT_OF(rows); i++)
     if (o->value[rows[i].option] && rows[i].with != (o->value[OPT_SEARCH] != NULL))
-      return cli_usage(rows[i].with ? "`--%s` is about `--search`"
+      return cli_usage(rows[i].with ? "`--%s` is for `--search`"
                                     : "`--%s` draws plans of FILE, not "
                                       "those of `--search`",
                        rows[i].name);
   if (o->value[OPT_SEARCH] && o->value[OPT_TUNE_DB])
     return cli_usage("`--search` forecasts plans by the machine block, without `--tune-db`: its "
-                     "bounds know no tuning records");
+                     "bounds use no tuning records");
   return EXIT_FINE;
 }
 
@@ -39,7 +39,7 @@ static Exit read_number(const char *text, const char *name, double most, double 
   if (!text) return EXIT_FINE;
   *to = strtod(text, &end);
   if (*text >= '0' && *text <= '9' && (!*end || !strcmp(end, "%")) && *to <= most) return EXIT_FINE;
-  return cli_usage("`--%s` wants a number from 0 to %g, not `%s`", name, most, text);
+  return cli_usage("`--%s` takes a number from 0 to %g, not `%s`", name, most, text);
 }
 
 static Exit read_wanted(const Cli *o, BestWanted *wanted) {
@@ -342,7 +342,7 @@ Exit plan_search(Cli *o) {
   const char *by = o->value[OPT_OBJECTIVE] ? o->value[OPT_OBJECTIVE] : "time";
   const char *lacks = wanted.memory ? NULL : space_lacks_rate(&space);
   if (lacks)
-    return cli_usage("`--objective %s` wants `%s = ..` in the machine block; `--objective "
+    return cli_usage("`--objective %s` needs `%s = ..` in the machine block; `--objective "
                      "memory` does not",
                      by, lacks);
   if (!strcmp(by, "cost")) return plan_search_sizes(&space, &wanted);

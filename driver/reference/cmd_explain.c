@@ -148,7 +148,7 @@ static void explain_line(FILE *out, const SettingRow *r) {
   if (r->type != TYPE_NOTHING) fprintf(out, " %s", r->type == TYPE_WORD ? "NAME" : "VALUE");
   fprintf(out, "\n  %s\n", r->help);
   if (r->type != TYPE_NOTHING && r->type != TYPE_WORD)
-    fprintf(out, "  wants %s\n", setting_type_text(r->type));
+    fprintf(out, "  takes %s\n", setting_type_text(r->type));
   if (r->flags & SETTING_NEEDED) fputs("  needed\n", out);
   if (*r->otherwise) fprintf(out, "  default: %s\n", r->otherwise);
 }

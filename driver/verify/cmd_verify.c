@@ -284,7 +284,7 @@ Exit cmd_verify(Cli *o) {
   Verify verify = {.o = o, .steps = o->value[OPT_STEPS] ? o->value[OPT_STEPS] : "3"};
   int64_t steps;
   if (cli_whole(o, OPT_STEPS, 1, MOST_NUMBER, &steps) != EXIT_FINE) return EXIT_USAGE;
-  if (tol && !is_above_0(tol)) return cli_usage("`--tol` wants a number above 0, not `%s`", tol);
+  if (tol && !is_above_0(tol)) return cli_usage("`--tol` takes a number above 0, not `%s`", tol);
   verify.a.plan = o->value[OPT_PLAN], verify.b.plan = o->value[OPT_AGAINST];
   if (!verify.a.plan && !verify.b.plan)
     return cli_usage("which plan? --plan NAME, and --against NAME");

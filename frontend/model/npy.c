@@ -50,7 +50,7 @@ static bool read_shape(Npy *npy) {
   const char *at = after_key(npy, "'shape'");
   int64_t count = 1;
   int n = 0;
-  if (!at || *at != '(') return refuse(npy, "its header says no shape", NULL);
+  if (!at || *at != '(') return refuse(npy, "its header has no shape", NULL);
   for (at += strspn(at, "( "); *at >= '0' && *at <= '9'; n++) {
     char *end;
     long long size = strtoll(at, &end, 10);

@@ -21,7 +21,7 @@ static bool axes(Eval *e, const Call *call, AttentionParts *parts) {
     return true;
   }
   Report *r = eval_error(e, "E0204", call->axes ? call->axes->span : call->span,
-                         "`attention` wants `[Q -> K; D]`");
+                         "`attention` takes `[Q -> K; D]`");
   diag_help(r, "for example `attention[Seq -> Key; Head](q, k, v)`");
   return false;
 }
@@ -59,7 +59,7 @@ static bool float_with(Eval *e, const Call *call, const AttentionParts *parts, i
                        Str or_dim) {
   const Val *v = &parts->x[i];
   if (v->kind != VAL_FLOAT) {
-    eval_error(e, "E0402", parts->expr[i]->span, "`attention` wants floats, not %s",
+    eval_error(e, "E0402", parts->expr[i]->span, "`attention` takes floats, not %s",
                kind_text(e->ctx, v));
     return false;
   }

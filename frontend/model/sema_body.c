@@ -67,7 +67,7 @@ static void eval_assign(Eval *e, Env *env, const AstStmt *stmt) {
 static bool one_number(Eval *e, const AstStmt *stmt, const Val *v, const char *word) {
   if (v->kind == VAL_POISON) return false;
   if (val_is_real(v) && !v->dims.n) return true;
-  Report *r = eval_error(e, "E0309", stmt->value->span, "`%s` wants one number", word);
+  Report *r = eval_error(e, "E0309", stmt->value->span, "`%s` takes one number", word);
   if (!val_is_real(v)) diag_label(r, "is %s", kind_text(e->ctx, v));
   else {
     diag_label(r, "has %s", dims_text(e->ctx, &v->dims));

@@ -21,7 +21,7 @@ static bool axes_fit(Eval *e, const Call *call) {
       groups->at[0].from.at[0] != groups->at[0].to.at[0])
     return true;
   Report *r = eval_error(e, "E0204", call->axes ? call->axes->span : call->span,
-                         "`bucket` wants `[Q -> K; B]`");
+                         "`bucket` takes `[Q -> K; B]`");
   diag_help(r, "for example `bias[Bucket = bucket[Seq -> Key; Bucket]()]`");
   return false;
 }
@@ -54,7 +54,7 @@ static bool sizes_fit(Eval *e, const Call *call) {
   if (all == SIZE_BAD) return false;
   if (all > 0 && (all % part || all > MOST_BUCKETS)) {
     Report *r = eval_error(e, "E0305", call->span,
-                           "`bucket` wants a number of buckets that %d divides", (int)part);
+                           "`bucket` takes a number of buckets that %d divides", (int)part);
     diag_label(r, "`%s` is %lld", dim, (long long)all);
     diag_fact(r, "half of each side's buckets have one distance each; at most %d in all",
               MOST_BUCKETS);

@@ -324,7 +324,7 @@ static int64_t padded(Sizes *sizes, const DimInfo *info) {
     return stored_size_of(sizes, info->def->like.text);
   if (!pad) return info->size;
   if (!pad->integer || pad->integral < 1 || pad->integral > 1 << 30) {
-    world_error(sizes->w, "E0102", pad->span, "`pad` wants a positive whole number");
+    world_error(sizes->w, "E0102", pad->span, "`pad` takes a positive whole number");
     return info->size;
   }
   return within_range(sizes, info, round_up(info->size, pad->integral));

@@ -5,7 +5,7 @@
 #include <string.h>
 
 static Val not_float(Eval *e, const Call *call, int i) {
-  Report *r = eval_error(e, "E0402", call->expr[i]->span, "`%s` wants a float", call->name);
+  Report *r = eval_error(e, "E0402", call->expr[i]->span, "`%s` takes a float", call->name);
   diag_label(r, "is %s", kind_text(e->ctx, &call->arg[i]));
   return val_poison();
 }
@@ -27,7 +27,7 @@ Val op_dot(Eval *e, const Builtin *builtin, const Call *call) {
     if (!val_is_real(in[i])) return not_float(e, call, i);
   if (call->groups.n != 1 || call->groups.at[0].arrow) {
     eval_error(e, "E0204", call->axes->span,
-               "`dot` wants one group of dimensions: `dot[A, B](x, y)`");
+               "`dot` takes one group of dimensions: `dot[A, B](x, y)`");
     return val_poison();
   }
   const Dims *dims = &call->groups.at[0].from;
@@ -99,7 +99,7 @@ static bool is_index_of(Eval *e, const Val *i, Str dim, Span at) {
   Report *r =
       real ? eval_error(e, "E0401", at, "%s cannot be an index", kind_text(e->ctx, i))
            : eval_error(e, "E0402", at, "%s does not address `%s`", kind_text(e->ctx, i), dim);
-  diag_label(r, "an index of `%s` is wanted", dim);
+  diag_label(r, "an index of `%s` is expected", dim);
   return false;
 }
 
@@ -141,7 +141,7 @@ Val op_one_hot(Eval *e, const Builtin *builtin, const Call *call) {
   (void)builtin;
   const Val *i = &call->arg[0];
   if (call->groups.n != 1 || call->groups.at[0].arrow || call->groups.at[0].from.n != 1) {
-    eval_error(e, "E0204", call->axes->span, "`one_hot` wants one dimension: `one_hot[D](i)`");
+    eval_error(e, "E0204", call->axes->span, "`one_hot` takes one dimension: `one_hot[D](i)`");
     return val_poison();
   }
   Str d = call->groups.at[0].from.at[0];
@@ -164,7 +164,7 @@ Val op_scatter(Eval *e, const Builtin *builtin, const Call *call) {
   const Val *x = &call->arg[0], *i = &call->arg[1], *in[] = {x, i};
   const AxisGroup *group = &call->groups.at[0];
   if (call->groups.n != 1 || !group->arrow || group->to.n != 1) {
-    eval_error(e, "E0204", call->axes->span, "`scatter_add` wants `[A, B -> D]`");
+    eval_error(e, "E0204", call->axes->span, "`scatter_add` takes `[A, B -> D]`");
     return val_poison();
   }
   if (!val_is_real(x)) return not_float(e, call, 0);

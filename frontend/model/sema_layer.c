@@ -341,14 +341,14 @@ static Str same_axis(Eval *e, Str want, const Dims *have, bool by_size) {
 
 static void wrong_dims(Eval *e, const Instance *instance, Str formal, const AstType *type,
                        const Dims *want, const Dims *named, const Dims *have, bool open, Span at) {
-  Report *r = eval_error(e, "E0304", at, "operand `%s` of `%s` wants %s", formal, instance->name,
+  Report *r = eval_error(e, "E0304", at, "operand `%s` of `%s` takes %s", formal, instance->name,
                          dims_text(e->ctx, want));
   diag_label(r, "has %s", dims_text(e->ctx, have));
   Dims missing = dims_without(named, have), extra = dims_without(have, named);
   if (missing.n)
     diag_fact(r, "%s %s missing", dims_names(e->ctx, &missing), missing.n > 1 ? "are" : "is");
   if (extra.n && !open)
-    diag_fact(r, "%s %s not wanted", dims_names(e->ctx, &extra), extra.n > 1 ? "are" : "is");
+    diag_fact(r, "%s %s not expected", dims_names(e->ctx, &extra), extra.n > 1 ? "are" : "is");
   if (instance->layer->std) diag_also(r, instance->span, "`%s` is declared here", instance->name);
   else diag_also(r, type->span, "declared here");
   Str other = missing.n == 1 ? same_axis(e, missing.at[0], open ? have : &extra, !open) : NULL;
@@ -374,7 +374,7 @@ static bool check_operand(Eval *e, Instance *instance, uint32_t k, const Val *v,
   if (open && k == 0) *rest = dims_without(&v->dims, &named);
   if (!fits_kind(&want, v)) {
     Report *r = eval_error(e, want.kind == VAL_INDEX && val_is_real(v) ? "E0401" : "E0402", at,
-                           "operand `%s` of `%s` wants %s", formal->name.text, instance->name,
+                           "operand `%s` of `%s` takes %s", formal->name.text, instance->name,
                            kind_text(e->ctx, &want));
     diag_label(r, "is %s", kind_text(e->ctx, v));
     return false;
@@ -395,7 +395,7 @@ static void wrong_result(Eval *e, const Instance *instance, const Env *env, cons
   if (missing.n)
     diag_fact(r, "%s %s missing", dims_names(e->ctx, &missing), missing.n > 1 ? "are" : "is");
   if (extra.n)
-    diag_fact(r, "%s %s not wanted", dims_names(e->ctx, &extra), extra.n > 1 ? "are" : "is");
+    diag_fact(r, "%s %s not expected", dims_names(e->ctx, &extra), extra.n > 1 ? "are" : "is");
   for (int k = 0; k < missing.n; k++) {
     uint32_t last = UINT32_MAX;
     for (uint32_t b = 0; b < env->vars.n; b++)

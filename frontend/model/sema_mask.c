@@ -68,7 +68,7 @@ static int formals_of(Eval *e, const Pattern *pattern, Str *out) {
 static bool bad_operand(Eval *e, const Call *call, const AstExpr *expr, const char *wanted,
                         const Val *v) {
   Report *r =
-      eval_error(e, "E0402", expr ? expr->span : call->span, "`%s` wants %s", call->name, wanted);
+      eval_error(e, "E0402", expr ? expr->span : call->span, "`%s` takes %s", call->name, wanted);
   diag_label(r, "is %s", kind_text(e->ctx, v));
   return false;
 }
@@ -211,7 +211,7 @@ static bool wrong_side(Eval *e, const Mask *mask, const MaskAxes *axes, Span at)
                          mask->name, axes->k, axes->q);
   diag_label(r, "has %s", dims_text(e->ctx, &t->dims));
   if (mask->kind == MASK_PADDING)
-    diag_help(r, "`padding` wants the keys that count: a bool with `%s`", axes->k);
+    diag_help(r, "`padding` takes the keys that count: a bool with `%s`", axes->k);
   else
     diag_help(r,
               "compare two tensors: `doc_of_queries == doc_of_keys`, one with `%s`, one with "

@@ -19,7 +19,7 @@ static int biggest(int n, const Val *const *v) {
 }
 
 static Val wrong_kind(Eval *e, const Call *call, int i, const char *wanted) {
-  Report *r = eval_error(e, "E0402", call->expr[i]->span, "`%s` wants %s", call->name, wanted);
+  Report *r = eval_error(e, "E0402", call->expr[i]->span, "`%s` takes %s", call->name, wanted);
   diag_label(r, "is %s", kind_text(e->ctx, &call->arg[i]));
   if (!strcmp(wanted, "a float") && (call->arg[i].kind == VAL_INDEX ||
                                      call->arg[i].kind == VAL_INT || call->arg[i].kind == VAL_BOOL))

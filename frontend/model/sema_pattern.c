@@ -114,7 +114,7 @@ typedef struct PatternRule {
 } PatternRule;
 
 static bool wrong(Eval *e, const Mask *mask, const AstExpr *expr, const char *wanted) {
-  eval_error(e, "E0402", expr ? expr->span : mask->span, "`%s` wants %s", mask->name, wanted);
+  eval_error(e, "E0402", expr ? expr->span : mask->span, "`%s` takes %s", mask->name, wanted);
   return false;
 }
 

@@ -20,7 +20,7 @@ static bool rope_axes(Eval *e, const Call *call) {
       !call->groups.at[0].arrow && !call->groups.at[1].arrow)
     return true;
   eval_error(e, "E0204", call->axes->span,
-             "`rope` wants `[S; D]`: the axis of positions, the axis that is rotated");
+             "`rope` takes `[S; D]`: the axis of positions, the axis that is rotated");
   return false;
 }
 
@@ -168,7 +168,7 @@ Val op_rope(Eval *e, const Builtin *builtin, const Call *call) {
   const Val *x = &call->arg[X], *theta = &call->arg[THETA];
   if (!rope_axes(e, call)) return val_poison();
   if (!val_is_real(x)) {
-    Report *r = eval_error(e, "E0402", call->expr[X]->span, "`rope` wants a float");
+    Report *r = eval_error(e, "E0402", call->expr[X]->span, "`rope` takes a float");
     diag_label(r, "is %s", kind_text(e->ctx, x));
     return val_poison();
   }

@@ -65,7 +65,7 @@ Val op_repeat(Eval *e, const Builtin *builtin, const Call *call) {
   Val list = call->arg[0];
   if (by_layer(&list)) return list.known = true, list;
   Report *r =
-      eval_error(e, "E0402", call->expr[0]->span, "`repeat` wants a list of numbers or masks");
+      eval_error(e, "E0402", call->expr[0]->span, "`repeat` takes a list of numbers or masks");
   diag_label(r, "is %s", kind_text(e->ctx, &list));
   diag_help(r, "for example `with theta = repeat([10000, 10000, 1000000])`");
   return val_poison();

@@ -81,14 +81,14 @@ static bool one_of_each(Eval *e, const Call *call, int groups, const char *form)
     good =
         group->from.n == 1 && group->arrow == (groups == 2) && (!group->arrow || group->to.n == 1);
   }
-  if (!good) eval_error(e, "E0204", call->axes->span, "`%s` wants `%s`", call->name, form);
+  if (!good) eval_error(e, "E0204", call->axes->span, "`%s` takes `%s`", call->name, form);
   return good;
 }
 
 static bool real_with(Eval *e, const Call *call, int i, const Dims *dims) {
   const Val *x = &call->arg[i];
   if (val_is_real(x)) return need_dims(e, call, dims, x, call->expr[i]);
-  Report *r = eval_error(e, "E0402", call->expr[i]->span, "`%s` wants a float", call->name);
+  Report *r = eval_error(e, "E0402", call->expr[i]->span, "`%s` takes a float", call->name);
   diag_label(r, "is %s", kind_text(e->ctx, x));
   return false;
 }

@@ -6,7 +6,7 @@
 #include <string.h>
 
 static Val not_tensor(Eval *e, const Call *call, int i) {
-  eval_error(e, "E0402", call->expr[i]->span, "`%s` wants a value with dimensions, not %s",
+  eval_error(e, "E0402", call->expr[i]->span, "`%s` takes a value with dimensions, not %s",
              call->name, kind_text(e->ctx, &call->arg[i]));
   return val_poison();
 }

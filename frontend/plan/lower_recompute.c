@@ -100,7 +100,7 @@ static void check_budget(Eval *e, const AstSetting *line, const AstValue *keep) 
   bool is_auto = keep && keep->kind == VALUE_PATH && !strcmp(keep->path->text, "auto");
   const AstValue *budget = setting_option(line, "budget");
   if (is_auto && !budget) {
-    Report *r = world_error(e->w, "E0606", keep->span, "`keep = auto` wants a budget");
+    Report *r = world_error(e->w, "E0606", keep->span, "`keep = auto` needs a budget");
     diag_help(r, "`keep = auto budget = 4GiB`: bytes that one rank may hold");
   } else if (budget && !is_auto) {
     Report *r = world_error(e->w, "E0602", budget->span, "a budget is for `keep = auto` only");

@@ -57,7 +57,7 @@ static void check_block(PlanCheck *check) {
   if (!any_int8(check)) {
     Report *r =
         world_error(check->w, "E0602", block->span, "`block` of messages that have no scale");
-    diag_help(r, "it goes with `reduce = int8` or `gather = int8`");
+    diag_help(r, "it is for `reduce = int8` and `gather = int8`");
   } else if (n % LINE) {
     int64_t near = n + LINE - n % LINE;
     Report *r = world_error(check->w, "E0602", block->span,

@@ -174,11 +174,11 @@ static void check_auto_needs(PlanCheck *check, Span at) {
   const AstValue *schedule = settings_value(check->item, "pipeline", NULL);
   if (!says_memory(check)) {
     Report *r = world_error(check->w, "E0602", at,
-                            "`offload auto` wants a machine with GPUs that says its memory");
+                            "`offload auto` needs a machine with GPUs that says its memory");
     diag_help(r, "`on MACHINE`, a block with `node gpus = .. memory = ..` and `host memory = ..`");
   }
   if (!settings_line(check->item, "micro")) {
-    Report *r = world_error(check->w, "E0602", at, "`offload auto` wants `micro`");
+    Report *r = world_error(check->w, "E0602", at, "`offload auto` needs `micro`");
     diag_help(r, "what fits depends on it: `micro 1` has the least on the device");
   }
   if (schedule && schedule->kind == VALUE_PATH && !strcmp(schedule->path->text, "auto"))

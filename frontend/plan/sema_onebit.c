@@ -92,7 +92,7 @@ static void check_unread(Eval *e, const AstItem *train) {
   for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
     const AstValue *value = settings_value(train, "optim", keys[i]);
     if (!value) continue;
-    Report *r = eval_error(e, "E0602", value->span, "`%s` goes with `freeze = auto`", keys[i]);
+    Report *r = eval_error(e, "E0602", value->span, "`%s` is for `freeze = auto`", keys[i]);
     diag_help(r, "leave it out: the step of the freeze is written");
   }
 }

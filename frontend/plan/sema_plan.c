@@ -397,8 +397,8 @@ static void help_micro(Report *r, const AstValue *written, int64_t share, int64_
           above = micro < share ? divisor_from(share, micro) : micro;
   if (written) diag_edit(r, written->span, "%lld", (long long)below);
   if (above > share || above == below)
-    diag_help(r, "nearest that divides: micro = %lld (%lld accumulation steps)", (long long)below,
-              (long long)(share / below));
+    diag_help(r, "nearest that divides: micro = %lld (%lld accumulation step%s)", (long long)below,
+              (long long)(share / below), share > below ? "s" : "");
   else
     diag_help(r, "nearest that divide: micro = %lld (%lld accumulation steps) or %lld (%lld)",
               (long long)below, (long long)(share / below), (long long)above,
@@ -419,7 +419,7 @@ static void check_batch(PlanCheck *check) {
   Span at = micro_at ? micro_at->span : rule->target;
   Report *r = world_error(check->w, "E0703", at, "batch %lld is not a multiple of %s",
                           (long long)batch, equation(check, &axes, micro, micro_at != NULL));
-  diag_label(r, "%lld / %lld accumulation steps is not a whole number", (long long)batch,
+  diag_label(r, "%lld / %lld is no whole number of accumulation steps", (long long)batch,
              (long long)times_i64(splits, micro));
   diag_also(r, written->span, "batch %lld (train `%s`)", (long long)batch, train->name.text);
   for (uint32_t i = 0; i < axes.n; i++)

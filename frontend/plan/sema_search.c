@@ -58,7 +58,7 @@ bool check_searched(PlanCheck *check) {
   const Decl *machine = machine_of(check, on);
   if (machine && settings_integer(machine->item, ITEM_MACHINE, "node", "gpus") > 0) return true;
   if (on && !machine) return check_machine(check), true;
-  Report *r = world_error(check->w, "E0602", at, "`%s` wants a machine with GPUs", by);
+  Report *r = world_error(check->w, "E0602", at, "`%s` needs a machine with GPUs", by);
   diag_help(r, "`on MACHINE`, a block with `node gpus = ..`: each of them has a rank");
   return true;
 }

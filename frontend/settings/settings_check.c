@@ -159,7 +159,7 @@ static void check_operands(const Check *check, const SettingRow *row, const AstS
     setting_check_value(check, row->type, what, row->word, at[i]);
   if (n && !(row->flags & SETTING_KEYS)) check_order(check, setting, at[0]);
   if (n < (uint32_t)row->least) {
-    Report *r = diag_at(check->c->diag, "E0602", setting->path->span, "`%s` wants %s", row->word,
+    Report *r = diag_at(check->c->diag, "E0602", setting->path->span, "`%s` takes %s", row->word,
                         setting_type_text(row->type));
     diag_label(r, "nothing follows");
   } else if (n > (uint32_t)row->most) {
@@ -250,7 +250,7 @@ static void check_behind(const Check *check, const SettingRow *row, const AstSet
     for (uint32_t i = 0; i < setting->values.n && !n; i++)
       if (is_word(&setting->values.at[i], word))
         diag_label(diag_at(check->c->diag, "E0602", setting->values.at[i].span,
-                           "`%s` of `%s` wants names", word, row->word),
+                           "`%s` of `%s` needs names", word, row->word),
                    "nothing follows");
     for (uint32_t i = 0; i < n; i++)
       setting_check_value(check, TYPE_NAMES,
@@ -280,7 +280,7 @@ static bool known_choice(const Check *check, const SettingRow *row, const char *
 static void check_target(const Check *check, const SettingRow *row, const AstSetting *setting) {
   bool wanted = row->flags & SETTING_ARROW, offload = !strcmp(row->word, "offload");
   if (setting->arrow == ARROW_NONE && wanted) {
-    Report *r = diag_at(check->c->diag, "E0602", setting->path->span, "`%s` wants `->` and a place",
+    Report *r = diag_at(check->c->diag, "E0602", setting->path->span, "`%s` needs `->` and a place",
                         row->word);
     diag_help(r, "%s", row->help);
   } else if (setting->arrow == ARROW_LEFT || (setting->arrow == ARROW_RIGHT && !wanted)) {

@@ -68,9 +68,9 @@ static const char *shown(const Check *check, Span s) {
 Report *setting_wrong_value(const Check *check, const char *what, const AstValue *value,
                             const char *wanted) {
   const char *found = shown(check, value->span);
-  Report *r = found ? diag_at(check->c->diag, "E0602", value->span, "%s wants %s, found `%s`", what,
+  Report *r = found ? diag_at(check->c->diag, "E0602", value->span, "%s takes %s, found `%s`", what,
                               wanted, found)
-                    : diag_at(check->c->diag, "E0602", value->span, "%s wants %s", what, wanted);
+                    : diag_at(check->c->diag, "E0602", value->span, "%s takes %s", what, wanted);
   if (value->kind == VALUE_NUMBER && value->number.unit != UNIT_NONE)
     diag_label(r, "in %s",
                value->number.unit == UNIT_SHARE ? "percent" : ast_unit_name(value->number.unit));
@@ -288,7 +288,7 @@ void setting_check_value(const Check *check, SettingType type, const char *what,
 bool setting_quoted_key(const Check *check, const AstPair *pair) {
   if (!pair->key || pair->key->parts.n) return false;
   Report *r = diag_at(check->c->diag, "E0602", pair->key->span,
-                      "a name is wanted before `=`, found a string");
+                      "a name is expected before `=`, found a string");
   diag_help(r, "without quotes: `%s = ..`", pair->key->text);
   diag_edit(r, pair->key->span, "%s", pair->key->text);
   return true;

@@ -184,7 +184,7 @@ static void warn_eval(Eval *e, const AstItem *train) {
 static void refuse_no_time(Eval *e, const AstItem *train) {
   const AstValue *time = settings_value(train, "save", "time");
   if (!time || time->kind != VALUE_NUMBER || time->number.value > 0) return;
-  Report *r = world_error(e->w, "E0602", time->span, "`time` of `save` wants more than 0 s");
+  Report *r = world_error(e->w, "E0602", time->span, "`time` of `save` takes more than 0 s");
   diag_help(r, "leave it out, and steps alone decide when a checkpoint is written");
 }
 
@@ -312,7 +312,7 @@ static const char *fault_of_name(const char *s) {
   for (; *s; s++) {
     const char *end = *s == '{' ? strchr(s, '}') : NULL;
     size_t digits = s[0] == '*' && s[1] == '+' ? strspn(s + 2, "0123456789") : 1;
-    if (!digits || digits > MOST_DIGITS) return "`*+` wants the number of the first: `*+3`";
+    if (!digits || digits > MOST_DIGITS) return "`*+` takes the number of the first: `*+3`";
     if (s[0] == '*' && s[1] == '*') return "numbers need a text between them: `*.*`";
     if (*s == '}') return "`}` without `{`";
     if (end && has_text_twice(s + 1, end)) return "a list has a text for each index, once";

@@ -23,11 +23,11 @@ const Adapters *read_lora(Ctx *c, const AstItem *train) {
 static bool has_words(Eval *e, const AstSetting *line) {
   const Adapters *adapters = e->adapters;
   if (!adapters->n) {
-    Report *r = world_error(e->w, "E0602", line->path->span, "`lora` wants `of` and weights");
+    Report *r = world_error(e->w, "E0602", line->path->span, "`lora` needs `of` and weights");
     diag_help(r, "for example `lora %s alpha = 16 of h.*.attn`", adapters->rank);
   } else if (!setting_option(line, "alpha")) {
     const DimInfo *dim = sizes_find(e->sizes, adapters->rank);
-    Report *r = world_error(e->w, "E0602", line->path->span, "`lora` wants `alpha`");
+    Report *r = world_error(e->w, "E0602", line->path->span, "`lora` needs `alpha`");
     diag_fact(r, "what adapters add is scaled by alpha / %s", adapters->rank);
     if (dim && dim->size > 0)
       diag_help(r, "for example `alpha = %lld`, for a factor of 2", 2 * (long long)dim->size);

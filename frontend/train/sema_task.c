@@ -109,12 +109,12 @@ static void check_option(Eval *e, const AstPair *pair, const TaskOption *option)
                 value->number.value <= 1 &&
                 (value->number.unit == UNIT_NONE || value->number.unit == UNIT_SHARE);
     if (!good)
-      world_error(e->w, "E0602", value->span, "`%s` wants %s", option->key, wanted[option->value]);
+      world_error(e->w, "E0602", value->span, "`%s` takes %s", option->key, wanted[option->value]);
     return;
   }
   const Input *in = input_of(e, value);
   if (value->kind != VALUE_PATH)
-    world_error(e->w, "E0602", value->span, "`%s` wants the name of an input", option->key);
+    world_error(e->w, "E0602", value->span, "`%s` takes the name of an input", option->key);
   else if (in && !kind_fits(option->value, &in->type)) {
     Report *r = world_error(e->w, "E0402", value->span, "`%s` feeds %s", option->key,
                             wanted[option->value]);

@@ -22,7 +22,7 @@ expect 0 out "^shardc [0-9]" --version
 expect 2 err "did you mean .compile" complie
 expect 2 err "did you mean .shardc compile x.shard" x.shard
 expect 2 err "did you mean .--color" check --colour=never x.shard
-expect 2 err "wants FILE" check
+expect 2 err "needs FILE" check
 odd=$(printf 'e\033[31m\302\233')
 cp "$examples/tiny.shard" "$odd.shard"
 for words in "$odd" "help $odd" "explain $odd" "check --$odd x" "fmt --check $odd.shard" "data $odd x" \
@@ -42,11 +42,11 @@ expect 0 out "^bytes of the rank" plan "$examples/tiny.shard" -q -q -D Seq=9 -D 
 expect 2 err "not of the form" compile -D Seq x.shard
 expect 2 err "from 1 to 1024, not .0." compile "$examples/tiny.shard" --workers 0 --emit=ir -o -
 expect 2 err "from 1 to 1024, not .2x." compile "$examples/tiny.shard" --workers 2x --emit=ir -o -
-expect 2 err "does not go with sm_80" compile "$examples/tiny.shard" --workers 2 --target sm_80 --emit=ir -o -
+expect 2 err "and sm_80 is a GPU" compile "$examples/tiny.shard" --workers 2 --target sm_80 --emit=ir -o -
 expect 0 out 'workers = 48,' dump "$examples/tiny.shard" --workers 48 --after fuse
 cp out fused.ir
 expect 0 out "^bytes of the rank" plan fused.ir
-expect 2 err "cut for 48 workers already" compile fused.ir --workers 2 --emit=ir -o -
+expect 2 err "made for 48 workers already" compile fused.ir --workers 2 --emit=ir -o -
 expect 2 err "did you mean .llvm" compile --emit=lvm x.shard
 expect 2 err "one of human, short, json" check --message-format=xml x.shard
 expect 4 err "E0001.*cannot read .absent.shard" compile absent.shard
@@ -99,10 +99,10 @@ done
 "$shardc" dump "$examples/moe.shard" --plan stages -D Pairs=2 --class first --after memory -o first.ir
 for words in plan "dump --after memory" equal tune "fit --scale Layers" "launch slurm" "compile --emit=c"; do
   expect 2 err "one target" $words $tiny --target x86,sm_80
-  expect 2 err ".--target. wants NAME, and was given nothing" $words $tiny --target ""
+  expect 2 err ".--target. needs NAME, and was given nothing" $words $tiny --target ""
 done
 expect 2 err "no target \`\`; targets" compile $tiny --target x86,
-expect 2 err ".--exe. wants FILE, and was given nothing" launch slurm $tiny --exe ""
+expect 2 err ".--exe. needs FILE, and was given nothing" launch slurm $tiny --exe ""
 expect 2 err "a name is missing" plan $tiny --plan a,
 expect 2 err "is about passes, and none runs" dump $tiny --workers 2
 expect 1 err "all ranks run one program: leave .--class. out" dump $tiny --class first --after memory
@@ -116,10 +116,10 @@ for words in "compile $tiny --jobs" "run $tiny --ranks" "launch slurm $tiny --np
     "equal $tiny --steps" "equal $tiny --seed" "tune $tiny --rounds" "tune $tiny --rivals" "opt $tiny --run-to" \
     "compile $tiny --workers"; do
   for number in 1e3 -1 99999999999999999999 0x2 3.0; do
-    expect 2 err "wants a whole number from [01] to [0-9]*, not .$number.$" $words="$number"
+    expect 2 err "takes a whole number from [01] to [0-9]*, not .$number.$" $words="$number"
   done
 done
-expect 2 err "Layers=... wants a whole number from 1 to [0-9]*, not .0." fit "$tiny" --scale Layers=0
+expect 2 err "Layers=... takes a whole number from 1 to [0-9]*, not .0." fit "$tiny" --scale Layers=0
 expect 2 err "did you mean .fuse" dump x.shard --after fusee
 expect 0 out "one operand's dimensions must contain" explain E0301
 expect 0 out "contraction" explain op:dot
@@ -129,7 +129,7 @@ expect 0 out "launch" explain R0101
 expect 2 err "did you mean .setting:batch" explain setting:bach
 expect 0 out "param wte \[Vocab, Embed\] ~" compile --emit=ast "$examples/gpt2.shard"
 
-expect 1 err "E0602.*wants a whole number" dump "$examples/tiny.shard" --set train.steps=abc
+expect 1 err "E0602.*takes a whole number" dump "$examples/tiny.shard" --set train.steps=abc
 expect 1 err "E0602.*one of constant, cosine" dump "$examples/tiny.shard" --set train.lr=cosin
 expect 1 err "E0601" dump "$examples/tiny.shard" --set train.stesp=3
 expect 0 out 'machine.node.memory = "14229176"' dump "$examples/plans.shard" --plan cpu \
@@ -140,7 +140,7 @@ expect 0 out "^mesh data = 4, tensor = 2" dump "$examples/tiny_ranks.shard" --pl
 expect 0 out 'train.optim.betas = "0.5 0.75"' dump "$examples/tiny.shard" --set "train.optim.betas=[0.5, 0.75]"
 expect 0 out "^after lower" dump "$examples/tiny.shard" -D Seq=32
 for command in plan "compile --emit=ir" run; do
-  expect 2 err "with it goes .--target sm_80" $command "$examples/tiny.shard" --comm nccl
+  expect 2 err "add .--target sm_80" $command "$examples/tiny.shard" --comm nccl
 done
 expect 2 err "one of local, mpi, nccl" plan "$examples/tiny_zero.shard" --comm tcp
 [ "$(grep -c . err)" = 1 ] || { echo "plan --comm tcp: more than once"; cat err; failed=1; }

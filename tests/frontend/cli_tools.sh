@@ -19,7 +19,7 @@ check() { "$@" || { echo "failed: $*"; failed=1; }; }
 # fmt
 printf 'const a = (1\n' >bad.shard
 printf 'const  a=1\n' >ugly.shard
-expect 2 "wants FILE" fmt
+expect 2 "needs FILE" fmt
 expect 0 "^use .std.$" fmt "$examples/tiny.shard"
 expect 0 - fmt --check "$examples"/*.shard
 expect 3 "^ugly.shard$" fmt --check "$examples/tiny.shard" ugly.shard

@@ -311,18 +311,18 @@ static void wrong_settings(void **state) {
   (void)state;
   expect_short("plan p {\n  zero 4 over data bucket = 25ms acumulate = full\n  place Batch\n  "
                "offload optimizer -> disk\n}\n",
-               "t.shard:2:8: error[E0602]: `zero` wants a stage: 0, 1, 2 or 3, found `4`\n"
-               "t.shard:2:29: error[E0602]: `bucket` of `zero` wants a number of bytes, such as "
+               "t.shard:2:8: error[E0602]: `zero` takes a stage: 0, 1, 2 or 3, found `4`\n"
+               "t.shard:2:29: error[E0602]: `bucket` of `zero` takes a number of bytes, such as "
                "25MiB, found `25ms`\n"
                "t.shard:2:34: error[E0601]: `zero` has no option `acumulate`\n"
-               "t.shard:3:3: error[E0602]: `place` wants `->` and a place\n"
-               "t.shard:4:24: error[E0602]: `offload` wants `host` after `->`, found `disk`\n");
+               "t.shard:3:3: error[E0602]: `place` needs `->` and a place\n"
+               "t.shard:4:24: error[E0602]: `offload` takes `host` after `->`, found `disk`\n");
   expect_short(
       "train t {\n  batch 0.5\n  steps 10ms\n  clip\n  optim adamx\n}\nmachine m { }\n",
-      "t.shard:2:9: error[E0602]: `batch` wants a whole number of at least 1, found `0.5`\n"
-      "t.shard:3:9: error[E0602]: `steps` wants a whole number of at least 1, found `10ms`\n"
-      "t.shard:4:3: error[E0602]: `clip` wants a number above 0\n"
-      "t.shard:5:9: error[E0602]: `optim` wants one of adamw, sgd, lamb, lion, muon, "
+      "t.shard:2:9: error[E0602]: `batch` takes a whole number of at least 1, found `0.5`\n"
+      "t.shard:3:9: error[E0602]: `steps` takes a whole number of at least 1, found `10ms`\n"
+      "t.shard:4:3: error[E0602]: `clip` takes a number above 0\n"
+      "t.shard:5:9: error[E0602]: `optim` takes one of adamw, sgd, lamb, lion, muon, "
       "schedule_free, adafactor, onebit_adam, found `adamx`\n"
       "t.shard:7:9: error[E0606]: machine block `m` has no `node`\n");
 }

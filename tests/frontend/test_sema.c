@@ -90,7 +90,7 @@ static const Mistake mistakes[] = {
      "error[E0703]: batch 512 is not a multiple of data x micro = 8 x 24 = 192\n"
      "  --> plans.shard:13:13\n"
      "13 |   micro     24\n"
-     "   |             ^^ 512 / 192 accumulation steps is not a whole number\n"
+     "   |             ^^ 512 / 192 is no whole number of accumulation steps\n"
      "   ::: gpt2.shard:48:9  batch 512 (train `web`);  plans.shard:11:20  data = 8\n"
      "   = help: nearest that divide: micro = 16 (4 accumulation steps) or 32 (2)\n"},
 };

@@ -31,7 +31,7 @@ def case_refused():
     refused('the optimizer is compiled in', 'slurm', 'm.shard', '--plan', 'four', '--', '--optim', 'sgd')
     refused('no plan named `fuor`', 'slurm', 'm.shard', '--plan', 'fuor', expect=1)
     for text in '0', '-1', 'x', '1025', '99999999999999999999':
-        refused('wants a whole number', 'slurm', 'm.shard', f'--nproc-per-node={text}')
+        refused('takes a whole number', 'slurm', 'm.shard', f'--nproc-per-node={text}')
     refused('was given nothing', 'slurm', 'm.shard', '--nproc-per-node=')
 
 

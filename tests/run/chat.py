@@ -164,17 +164,17 @@ def refusals():
     for line, args, expect, says in (
             (chat, ('--length', '9'), 1, '`--chat` with a file or one of: llama3 chatml qwen gemma'),
             (chat, (), 1, '`--length N`'), (chat, ('--chat', 'chatml'), 2, '`--length N` says how long'),
-            (chat, ('--chat', 'llama3', '--length', '9'), 1, 'wants the token `<|begin_of_text|>`'),
+            (chat, ('--chat', 'llama3', '--length', '9'), 1, 'needs the token `<|begin_of_text|>`'),
             (chat, ('--chat', 'nobody', '--length', '9'), 4, 'one of: llama3 chatml qwen gemma'),
             (chat, (*good, '--to', 'u16'), 2, 'leave out `--to`'), (chat, ('--length', 'x'), 2, 'a whole number'),
             ({'messages': [{'role': 'tool', 'content': 'a'}]}, good, 1, 'line 2: the chat template has no role `tool`'),
             ({'messages': [{'role': 'begin', 'content': 'a'}]}, good, 1, 'no role `begin`'),
             ({'messages': [{'role': 'user', 'content': [1]}]}, good, 1, 'line 2: expected a text as content'),
             ({'messages': [{'role': 'user'}]}, good, 1, 'line 2: a message without `role` or `content`'),
-            ({'messages': []}, good, 1, 'wants one of `text`'), ({'conversations': []}, good, 1, 'wants one of `text`'),
-            ({'text': 'a', 'messages': chat['messages']}, good, 1, 'wants one of `text`'),
-            ({'prompt': 'a'}, good, 1, 'wants one of `text`'), ({'completion': 'a'}, good, 1, 'before its `prompt`'),
-            ({'prompt': 'a', 'completion': chat['messages']}, good, 1, 'wants one of `text`'),
+            ({'messages': []}, good, 1, 'needs one of `text`'), ({'conversations': []}, good, 1, 'needs one of `text`'),
+            ({'text': 'a', 'messages': chat['messages']}, good, 1, 'needs one of `text`'),
+            ({'prompt': 'a'}, good, 1, 'needs one of `text`'), ({'completion': 'a'}, good, 1, 'before its `prompt`'),
+            ({'prompt': 'a', 'completion': chat['messages']}, good, 1, 'needs one of `text`'),
             ([chat], good, 1, 'line 2: expected an object')):
         write('r.jsonl', [chat, line] if args == good else [line])
         tokenize('r.jsonl', '-o', 'x.bin' if '--length' not in args else 'x', *args, expect=expect, says=says)

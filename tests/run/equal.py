@@ -147,7 +147,7 @@ def compiled():
         check(told(operand='m.ir')[1] == 'not shown: compiled from IR', 'a dump has nothing to be compared with')
     for text in 'x', '-1', '0', '1e9':
         _, err = run(SHARDC, 'compile', file, '--equal', text, expect=2)
-        check('wants a number of seconds' in err, err)
+        check('takes a number of seconds' in err, err)
 
 
 if __name__ == '__main__':

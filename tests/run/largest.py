@@ -80,13 +80,13 @@ def agrees(name, memory, scale):
 
 def refusals():
     write('10MiB', PLANS['tensor'])
-    for scale, words in (('Depth', 'knows Seq, Pos, Vocab, Embed'), ('Batch', 'no size of the model'),
+    for scale, words in (('Depth', 'takes Seq, Pos, Vocab, Embed'), ('Batch', 'no size of the model'),
                          ('Layers,Layers', 'twice'), ('', 'was given nothing'), ('Embed=6', 'multiples of 4'),
-                         (',', 'not ``'), ('Embed=x', 'wants a whole number')):
+                         (',', 'not ``'), ('Embed=x', 'takes a whole number')):
         _, said = fit('m.shard', '--scale', scale, expect=2)
         check(words in said, f'{scale}: {said}')
     _, said = fit('m.shard', expect=2)
-    check('wants the dims that grow' in said, said)
+    check('needs the dims that grow' in said, said)
     _, said = fit(ZERO, '--scale', 'Layers', expect=2)
     check('has the plans' in said, said)
     write('1100KiB', PLANS['steps'])

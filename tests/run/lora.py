@@ -149,7 +149,7 @@ def refusals():
     line = 'lora Rank alpha = 8 of layers.*.attn, layers.*.mlp'
     for word, code, says in (
             ('lora Rank of layers.*.attn', 'E0602', 'for example `alpha = 8`'),
-            ('lora Rank alpha = 8', 'E0602', 'wants `of` and weights'),
+            ('lora Rank alpha = 8', 'E0602', 'needs `of` and weights'),
             ('lora R alpha = 8 of layers.*.attn', 'E0201', '`dims { R = 8 }` declares'),
             ('lora Rank alpha = 8 of layers.*.atn', 'E0709', 'layers.*.atn'),
             ('lora Rank alpha = 8 of layers[0..1].attn', 'E0901', 'all of them: `layers.*.attn`'),

@@ -132,7 +132,7 @@ near = json.loads(run(SHARDC, 'plan', 'm.shard', '--plan', 'p', '--target', 'x86
                       expect=3)[0])
 check(near['seconds_per_step'] > 0, f'for processors: {near}')
 
-REFUSED = [('offload auto -> host', 'wants `micro`'), ('micro 4; offload auto of h.* -> host', 'takes no `of`'),
+REFUSED = [('offload auto -> host', 'needs `micro`'), ('micro 4; offload auto of h.* -> host', 'takes no `of`'),
            ('micro 4; offload auto -> host; offload params of wte -> host', 'chooses what goes'),
            ('micro 4; pipeline auto; offload auto -> host', 'together with `pipeline auto`')]
 for lines, words in REFUSED:

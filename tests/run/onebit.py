@@ -268,7 +268,7 @@ REFUSED = (('plan.zero=2', 'E0602', '1:11', 'keeps no whole gradient'),
            ('train.optim.freeze=0', 'E0602', '1:20', 'above 0 and below 100%'),
            (f'train.optim.renew={STEPS - FREEZE}', 'E0602', '1:19', 'nothing would be compressed'),
            ('train.optim.renew=0', 'E0602', '1:19', 'at least 1'),
-           ('train.optim.ratio=0.9', 'E0602', '1:19', 'goes with `freeze = auto`'),
+           ('train.optim.ratio=0.9', 'E0602', '1:19', 'is for `freeze = auto`'),
            ('train.optim.freeze=auto', 'E0602', '1:20', 'none of'),
            ('train.optim=onebit_lamb', 'E0602', '1:13', 'instead `onebit_adam` or `lamb`'),
            ('train.optim=OneBitAdam', 'E0602', '1:13', 'write `onebit_adam`'))

@@ -98,32 +98,32 @@ def compare(model, fixes, machine=MACHINE, whole=False):
 
 def refusals():
     write('llama')
-    for options, words in ((('--fix', 'color=red'), '`--fix` knows ranks, tensor'),
-                           (('--fix', 'way=sideways'), 'wants one of gather, balanced, ring, exchange, not `sideways`'),
+    for options, words in ((('--fix', 'color=red'), '`--fix` takes ranks, tensor'),
+                           (('--fix', 'way=sideways'), 'takes one of gather, balanced, ring, exchange, not `sideways`'),
                            (('--fix', 'pipeline=zero_bubble,gpipe'), 'interleaved-8, not `gpipe`'),
-                           (('--fix', 'tensor=2,04'), '`--fix tensor` wants whole numbers above 0, not `04`'),
-                           (('--fix', 'zero='), 'wants one of 0, 1, 2, 3, not ``'),
+                           (('--fix', 'tensor=2,04'), '`--fix tensor` takes whole numbers above 0, not `04`'),
+                           (('--fix', 'zero='), 'takes one of 0, 1, 2, 3, not ``'),
                            (('--fix', 'zero=3,'), '`--fix zero=3,` ends with a comma'),
                            (('--fix', 'micro=2,4,2'), '`--fix micro=2,4,2` has `2` twice'),
                            (('--fix', 'order=data-tensr'), 'not `tensr`'),
-                           (('--fix', 'ranks=2x'), 'wants a whole number from 1'),
-                           (('--fix', 'recompute=auto'), 'wants another value as well'),
+                           (('--fix', 'ranks=2x'), 'takes a whole number from 1'),
+                           (('--fix', 'recompute=auto'), 'needs another value as well'),
                            (('--fix', 'zero=1', '--fix', 'zero=2'), '`--fix zero` was given twice; several are written `--fix zero=1,2`'),
                            (('--objective', 'beauty'), 'is time, cost or memory, not `beauty`'),
-                           (('--gap', 'x'), '`--gap` wants a number'),
+                           (('--gap', 'x'), '`--gap` takes a number'),
                            (('--html', 'x.html'), 'not those of `--search`')):
         _, said = search('llama', (), *options, expect=2)
         check(words in said, said)
     _, said = run(SHARDC, 'plan', 'm.shard', '--gap', '3', cwd=WORK, expect=2)
-    check('`--gap` is about `--search`' in said, said)
+    check('`--gap` is for `--search`' in said, said)
     _, said = run(SHARDC, 'plan', 'm.shard', '--search', cwd=WORK, expect=2)
-    check('wants a machine' in said, said)
+    check('needs a machine' in said, said)
     _, said = run(SHARDC, 'plan', 'm.shard', '--search', '--on', 'h9 nodes = 2', cwd=WORK, expect=1)
     check('no machine named `h9`' in said and '--on:1:1' in said and 'that it uses: `h8`' in said, said)
     _, said = run(SHARDC, 'plan', 'm.shard', '--search', '--on', 'dgx', cwd=WORK, expect=1)
     check('machines of the file and of those that it uses: `h8`' in said and '`machine dgx { node' in said, said)
     _, said = run(SHARDC, 'plan', 'm.shard', '--search', '--on', 'h8; zero 3', cwd=WORK, expect=2)
-    check('`--on` wants a machine and its options' in said, said)
+    check('`--on` takes a machine and its options' in said, said)
     _, said = run(SHARDC, 'plan', 'none.shard', '--search', cwd=WORK, expect=4)
     check('E0001' in said, said)
     open(f'{WORK}/cpu.shard', 'w').write('use "tiny"\nmachine pc { node cpus = 2 arch = x86_64_v3 memory = 16GiB }\n')
@@ -140,7 +140,7 @@ def refusals():
         check(set(said) == ({words} if words else set()), f'{arch}, {plans!r}: {text}')
     cpu = [SHARDC, 'plan', 'cpu.shard', '--search', '--on', 'pc', '--fix', 'ranks=2']
     _, said = run(*cpu, cwd=WORK, expect=2)
-    check('wants `link intra = ..` in the machine block' in said, said)
+    check('needs `link intra = ..` in the machine block' in said, said)
     text, _ = run(*cpu, '--fix', 'micro=4', '--fix', 'zero=3', '--objective', 'memory', cwd=WORK)
     check('plan found_1 for Tiny' in text and ' a step' not in text, text)
     _, said = search('llama', ('ranks=4', 'tensor=3'), expect=3)
@@ -207,7 +207,7 @@ def auto():
                                        (['on two', 'mesh auto data = 2'], LINK, '`mesh auto` chooses the axes', 1),
                                        (['on two', 'mesh data = 2, auto'], LINK, '`mesh auto` chooses the axes', 1),
                                        (['on two', 'mesh auto = 2'], LINK, '`mesh auto` chooses the axes', 1),
-                                       (['mesh auto'], LINK, '`mesh auto` wants a machine with GPUs', 1),
+                                       (['mesh auto'], LINK, '`mesh auto` needs a machine with GPUs', 1),
                                        (['on two', 'mesh any'], LINK, 'E0602', 1),
                                        (['on two nodes = 2', 'mesh auto'], '', 'lacks `link inter = ..`', 1)):
         write_auto(written, link)
@@ -223,7 +223,7 @@ def auto():
     check(f'made.plan = found: {lines}' in run('./a', 'info', cwd=WORK)[0], 'info')
     for written, link, words in ((['on two', 'zero 1'], LINK, '`plan auto` chooses `zero`'),
                                  (['micro 1'], LINK, '`plan auto` chooses `micro`'),
-                                 (['pipeline auto'], LINK, '`plan auto` wants a machine with GPUs'),
+                                 (['pipeline auto'], LINK, '`plan auto` needs a machine with GPUs'),
                                  (['on two nodes = 2'], '', '`plan auto`: the machine block lacks `link inter = ..`'),
                                  (['on two', 'mesh data = 2', 'place Batch -> data'], LINK, '2 ranks (data = 2)')):
         write_auto(written, link)

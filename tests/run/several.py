@@ -70,7 +70,7 @@ try:
     check(said.count('micro = 2 was chosen') == 2, f'each plan has a micro-batch of its own: {said}')
     refused('two are for 4 ranks', '--plan', 'four,again')
     refused('several models', '--plan', 'four,other')
-    refused('one twice', '--plan', 'four,four')
+    refused('names one twice', '--plan', 'four,four')
     refused('only executables are for several', '--plan', 'one,four', '--emit', 'c')
     run(SHARDC, 'run', 'm.shard', '--plan', 'one,four', cwd=folder, expect=2)
     run(SHARDC, 'compile', 'm.shard', '--plan', 'one,fuor', '-o', 'x', cwd=folder, expect=1)
