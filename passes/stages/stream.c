@@ -128,7 +128,13 @@ static void see_stages(StageStream *stream, OpId id) {
 
 /* If the operands are sums of the stages' values, is the result one as well? */
 static bool is_sum(const Op *o) {
-  return o->code == OP_add || o->code == OP_sub || (o->nin == 1 && (op_flags(o->code) & LINEAR));
+  return o->code == OP_add || o->code == OP_sub || o->code == OP_keep_first ||
+         (o->nin == 1 && (op_flags(o->code) & LINEAR));
+}
+
+/* Over another axis it is an op like any other: its operand may be valid on one stage alone. */
+static bool keeps_a_stage(const StageStream *stream, const Op *o) {
+  return o->code == OP_keep_first && !strcmp(attr_str(&o->attrs, ATTR_axis, ""), stream->name);
 }
 
 static ValidAt joined(StageStream *stream, const Op *o) {
@@ -144,7 +150,7 @@ static ValidAt joined(StageStream *stream, const Op *o) {
 static ValidAt where_of(StageStream *stream, const Op *o, ValueId result) {
   ValidAt w = joined(stream, o);
   Str state = state_of(stream, result);
-  if (o->code == OP_keep_first) return SPREAD;
+  if (keeps_a_stage(stream, o)) return SPREAD;
   if (is_at_one(w) && !state) return w;
   if (w == EVERYWHERE && !is_partial(state)) return w;
   if (state == PARTIAL_SUM && !is_at_one(w)) return SPREAD;
@@ -242,7 +248,7 @@ static void copy_op(StageStream *stream, Rebuild *rebuild, const Op *o) {
     copy_store(stream, rebuild, o);
     return;
   }
-  bool sum = o->nout == 1 && stream->at[o->out] == SPREAD && o->code != OP_keep_first &&
+  bool sum = o->nout == 1 && stream->at[o->out] == SPREAD && !keeps_a_stage(stream, o) &&
              !is_stages(o) && !state_of(stream, o->out);
   ValueId *in = ARENA_ARRAY(stream->m->arena, ValueId, o->nin + 1);
   for (uint32_t i = 0; i < o->nin; i++)
@@ -250,7 +256,7 @@ static void copy_op(StageStream *stream, Rebuild *rebuild, const Op *o) {
   Op *made = rebuild_op(rebuild, o);
   for (uint32_t i = 0; i < o->nin; i++) made->in[i] = in[i];
   if (sum) rebuild->to->values.at[made->out].placed.on[stream->axis] = PARTIAL_SUM;
-  if (o->code == OP_keep_first && stream->at[o->in[0]] == AT_LAST)
+  if (keeps_a_stage(stream, o) && stream->at[o->in[0]] == AT_LAST)
     attr_set_int(stream->m, &made->attrs, ATTR_reverse, 1);
 }
 

@@ -39,7 +39,7 @@ HARMLESS = 0.2  # branches that these steps do not take (the schedule of rates),
 
 def plans():
     here = os.path.dirname(os.path.abspath(__file__))
-    own = [f'{here}/equal_{x}.shard' for x in ('aux', 'bias', 'padding')]
+    own = [f'{here}/equal_{x}.shard' for x in ('aux', 'bias', 'padding', 'streams')]
     for path in sorted(glob.glob(f'{EXAMPLES}/*.shard')) + own:
         for name, model in re.findall(r'^plan (\w+) for (\w+)', open(path).read(), re.M): yield path, name, model
 
