@@ -257,7 +257,8 @@ static bool open_caches(Sampler *sampler, Fault *f) {
   sampler->caches = sampler->decoder.entry && !(value->given && !strcmp(value->text, "off"));
   if (sampler->decoder.entry || !value->given || strcmp(value->text, "on")) return true;
   const char *why = rt_setting_of(sampler->r->p, "sample.cache");
-  return rt_fault(f, 801, "this executable samples without caches: %s", why ? why : "no entry");
+  return rt_fault(f, 801, "this executable samples without caches: %s",
+                  why ? why : "several ranks compute all positions");
 }
 
 static void say_speed(const Sampler *sampler, int64_t tokens, double seconds) {

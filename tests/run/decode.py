@@ -205,4 +205,11 @@ for name, (text, why) in NOT.items():
     trained(exe)
     check(sample(exe, 'off', '--seed', '2') == run(exe, 'sample', '--out', 'run', '--seed', '2', cwd=WORK)[0], name)
     check('R0801' in run(exe, 'sample', '--out', 'run', '--cache', 'on', cwd=WORK, expect=2)[1], name)
+open(f'{WORK}/two.shard', 'w').write(model('causal') + 'plan two for M { mesh data = 2; place Batch -> data }\n')
+exe = f'{WORK}/two'
+run(SHARDC, 'compile', f'{exe}.shard', '--plan', 'two', '-o', exe, '-q', '--quick')
+shutil.rmtree(f'{WORK}/run', ignore_errors=True)
+run(SHARDC, 'run', exe, '--', 'train', '--data', 'text.txt', '--out', 'run', '--steps', '2', '--quiet', cwd=WORK)
+said = run(SHARDC, 'run', exe, '--', 'sample', '--out', 'run', '--cache', 'on', cwd=WORK, expect=2)[1]
+check('without caches: several ranks compute all positions' in said, said)
 shutil.rmtree(WORK)
