@@ -63,8 +63,8 @@ void help_all(FILE *out) {
 }
 
 void help_command(FILE *out, const Command *cmd) {
-  fprintf(out, "shardc %s: %s\n\nUsage: shardc %s %s\n", cmd->name, cmd->help, cmd->name,
-          cmd->operands);
+  fprintf(out, "shardc %s: %s\n\nUsage: shardc %s%s%s\n", cmd->name, cmd->help, cmd->name,
+          *cmd->operands ? " " : "", cmd->operands);
   help_options(out, cmd->mask);
 }
 
