@@ -41,7 +41,9 @@ enum { MMA, WGMMA }; /* instructions of products; wgmma is sm_90a's alone, no ne
               .multiprocessors = (count),                                                          \
               .shares = (math) == WGMMA,                                                          \
               .bulk = (math) == WGMMA,                                                            \
-              .bulk_results = (math) == WGMMA},                                                   \
+              .bulk_results = (math) == WGMMA,                                                    \
+              .widths = (math) == WGMMA,                                                          \
+              .wgmma_attention = (math) == WGMMA},                                                \
     .memory_bytes = (memory)*GIB,                                                                  \
   }
 /* clang-format on */

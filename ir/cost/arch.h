@@ -10,15 +10,19 @@ typedef struct Arch {
   int processors;              /* multiprocessors of a GPU; 0: a core */
   int rows, columns;           /* of the tile of a product that one of them computes */
   int widest;                  /* .. which may have up to that number of columns; 0: no more */
-  double ramp;                 /* the ends of a tile take as long as this number of terms; */
-  double ramp_by_bulk;         /* .. if its results leave by bulk copies */
+  double ramp;                 /* the ends of a tile take as long as this number of terms */
   double products, attention;  /* share of the peak, without the ends of tiles */
+  struct { /* products whose operands are filled by bulk copies; 0: the arch has none */
+    double products, ramp; /* the same two of these */
+    double leave;          /* their ramp, if results leave by bulk copies as well */
+  } bulk;
   struct { /* attention by warpgroups, by a model (attention_time.h); 0: the arch has none */
     double products, unit; /* share of the peak of its products; that by which its work is counted,
                               so that `attention` times `reached` applies to all kernels */
   } groups;
-  double function, packing; /* of a processor, operations of a product in whose time it computes a
-                               function of a number (exp), packs a number of a left operand */
+  double function, packing; /* operations of a product in whose time a function of a number (exp)
+                               is computed: of a processor, or in products by warpgroups, which do
+                               nothing else meanwhile; a number of a left operand is packed */
   double joined;  /* of a rank of processors with several threads: share of the time in which they
                     compute; they wait for the slowest one after each kernel */
   double balance; /* of several ranks of processors in a node: share of the time of kernels and of

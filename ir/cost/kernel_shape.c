@@ -72,10 +72,13 @@ static bool packs_left(const Fn *f) {
 }
 
 /* On GPUs, once the kernel is cut. */
-static bool results_leave(const Fn *f) {
+static void find_groups(KernelShape *shape, const Fn *f) {
   const Attr *tile = attr_get(&f->attrs, ATTR_tile);
   bool groups = !strcmp(attr_str(&f->attrs, ATTR_variant, ""), gemm_variant[GEMM_WGMMA]);
-  return groups && tile && tile->i == GEMM_COUNT && tile->list[GEMM_BY] == BY_BULK_ALL;
+  if (!groups || !tile || tile->i != GEMM_COUNT) return;
+  shape->groups.by = (int)tile->list[GEMM_BY];
+  shape->groups.columns = (int)tile->list[GEMM_N];
+  shape->groups.shares = tile->list[GEMM_SPLITS] == GEMM_SHARES;
 }
 
 KernelShape kernel_shape(const Module *m, const Fn *kernel) {
@@ -90,10 +93,10 @@ KernelShape kernel_shape(const Module *m, const Fn *kernel) {
   shape.flop = ir_op_flop(m, kernel, anchor);
   if (attention) sizes_of_attention(&shape, kernel, anchor);
   else sizes_of_product(&shape, kernel, anchor);
-  shape.leaves = !attention && module_on_gpu(m) && results_leave(kernel);
-  if (attention || module_on_gpu(m)) return shape;
-  shape.functions = functions_of(kernel);
-  if (packs_left(kernel))
+  if (attention) return shape;
+  if (module_on_gpu(m)) find_groups(&shape, kernel);
+  if (shape.groups.by || !module_on_gpu(m)) shape.functions = functions_of(kernel);
+  if (!module_on_gpu(m) && packs_left(kernel))
     shape.packed = shape.size[SHAPE_BATCH] * shape.size[SHAPE_ROWS] * shape.size[SHAPE_TERMS];
   return shape;
 }

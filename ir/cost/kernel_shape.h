@@ -27,7 +27,11 @@ typedef struct KernelShape {
   double flop, bytes;
   double functions, packed; /* of a product, not in records: numbers whose function takes many
                                instructions; numbers of the left operand, if they are packed */
-  bool leaves;              /* not in records: results of a product on a GPU leave by bulk copies */
+  struct {                  /* not in records: of a product by warpgroups, once it is cut */
+    int by;                 /* enum GemmBy; 0: another kernel */
+    int columns;            /* of its tiles */
+    bool shares;            /* multiprocessors have equal shares of the terms */
+  } groups;
 } KernelShape;
 
 typedef struct KnownShape {

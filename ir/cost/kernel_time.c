@@ -5,14 +5,15 @@
    In a forecast a product is cut into tiles of the arch (arch.def), which multiprocessors
    compute in waves: a wave takes as long with one tile as with one for each of them. With fewer
    tiles than multiprocessors, sums are cut as well, into parts of PART_TERMS terms at least. If
-   tiles may be wider than `columns`, the width is the one that takes the least time; products of
-   codes of 8 bits have `columns`, and CODES_RATE times the rate, which no run has checked. The
-   ends of a tile (first loads, results) take as long as `ramp` terms, fewer if results leave by
-   bulk copies. Where it saves time, products
-   by warpgroups give each multiprocessor an equal share of all terms instead (gemm_shares.c): sums
-   that it leaves for others, and those that it adds, pass through the second-level cache. On
-   processors a product also takes time for the functions in its way out and for the left operand
-   that it packs (`function`, `packing`).
+   tiles may be wider than `columns`, the width is that of the kernel's tiles, or, before it is cut,
+   the one that takes the least time; products of codes of 8 bits have `columns`, and CODES_RATE
+   times the rate, which no run has checked. The ends of a tile (first loads, results) take as long
+   as `ramp` terms. Products by warpgroups have rates of their own if bulk copies bring their
+   operands, and shorter ends if bulk copies take their results (`bulk`). Multiprocessors may have
+   equal shares of all terms instead of tiles (gemm_shares.c): sums that they leave for others, and
+   those that they add, pass through the second-level cache. Products by warpgroups, and those of
+   processors, also take time for the functions of their results (`function`), and processors for a
+   left operand that they pack (`packing`).
 
    Attention has one share of the peak for the scores that its mask admits, and ends of its blocks
    of queries. Bytes move at the share of hbm that kernels reach, concurrently with the arithmetic.
@@ -77,24 +78,42 @@ static double codes_stretch(const Arch *reach) {
   return (1 + NARROW / reach->columns) / (1 + NARROW / reach->widest) / CODES_RATE;
 }
 
-/* .. in the tiles that take the least time. Each takes as long as NARROW columns more. */
-static double stretch(const Arch *arch, const KernelShape *shape) {
+/* In tiles of that width, each of which takes as long as NARROW columns more. */
+static double stretch_in(const Arch *reach, const double *size, int width, bool shares) {
+  double slower = (1 + NARROW / width) / (1 + NARROW / reach->widest);
+  return slower * (shares ? shares_of : stretch_of)(reach, size, width);
+}
+
+/* In the tiles of the kernel; before it is cut in those that take the least time. */
+static double stretch_of_groups(const Arch *reach, const KernelShape *shape) {
   const double *size = shape->size;
-  Arch leaves = *arch;
-  leaves.ramp = fmin(arch->ramp, arch->ramp_by_bulk);
-  const Arch *reach = shape->leaves && arch->ramp_by_bulk ? &leaves : arch;
-  bool codes = shape->elem == ELEM_u8;
-  if (!reach->processors) return codes ? codes_stretch(reach) : 1;
-  if (codes) return codes_stretch(reach) * stretch_of(reach, size, reach->columns);
-  int widest = reach->widest ? reach->widest : reach->columns;
-  double least = stretch_of(reach, size, widest), shared = shares_of(reach, size, widest);
-  for (int width = reach->columns; width < reach->widest && width <= WGMMA_NARROW;
-       width += WGMMA_STEP) {
-    double slower = (1 + NARROW / width) / (1 + NARROW / reach->widest);
-    least = fmin(least, slower * stretch_of(reach, size, width));
-    shared = fmin(shared, slower * shares_of(reach, size, width));
+  if (!reach->widest) return stretch_of(reach, size, reach->columns);
+  int columns = shape->groups.columns;
+  if (columns) return stretch_in(reach, size, columns, shape->groups.shares);
+  double least = stretch_in(reach, size, reach->widest, false),
+         shared = stretch_in(reach, size, reach->widest, true);
+  for (int width = reach->columns; width <= WGMMA_NARROW; width += WGMMA_STEP) {
+    least = fmin(least, stretch_in(reach, size, width, false));
+    shared = fmin(shared, stretch_in(reach, size, width, true));
   }
-  return reach->widest && shared < WORTH_SHARES * least ? shared : least;
+  return shared < WORTH_SHARES * least ? shared : least;
+}
+
+static bool by_bulk(const Arch *arch, const KernelShape *shape) {
+  return shape->groups.by >= BY_BULK && arch->bulk.products > 0;
+}
+
+/* At the rate of bulk copies, in the time of operations at that of other products. */
+static double stretch(const Arch *reach, const KernelShape *shape) {
+  bool codes = shape->elem == ELEM_u8;
+  if (codes && !reach->processors) return codes_stretch(reach);
+  if (codes) return codes_stretch(reach) * stretch_of(reach, shape->size, reach->columns);
+  Arch bulk = *reach;
+  bulk.ramp = shape->groups.by == BY_BULK_ALL ? reach->bulk.leave : reach->bulk.ramp;
+  bool filled = by_bulk(reach, shape);
+  double rate = filled ? reach->products / reach->bulk.products : 1;
+  if (!reach->processors) return rate;
+  return rate * stretch_of_groups(filled ? &bulk : reach, shape);
 }
 
 /* ---- a kernel ---- */
@@ -151,11 +170,18 @@ static double model_seconds(const Machine *machine, const KernelShape *shape) {
   return seconds > bytes ? seconds : bytes;
 }
 
-/* By the record, for a rank of the machine. */
+static double results_of(const KernelShape *product) {
+  const double *size = product->size;
+  return size[SHAPE_BATCH] * size[SHAPE_ROWS] * size[SHAPE_COLUMNS];
+}
+
+/* By the record, for a rank of the machine. Records do not say how a product is cut and how many
+   functions it computes: both are assumed to be as in the kernel. */
 static double recorded_seconds(const Machine *machine, const KernelRecord *record,
                                const KernelShape *shape, bool same) {
   KernelShape other = record->shape;
-  other.leaves = shape->leaves; /* which records do not say */
+  other.groups = shape->groups;
+  if (shape->functions) other.functions = shape->functions / results_of(shape) * results_of(&other);
   double ratio = same ? 1 : model_seconds(machine, shape) / model_seconds(machine, &other);
   return record->seconds * machine->records->ranks * ratio;
 }
@@ -174,7 +200,8 @@ static KernelTime reached(const Module *m, const Machine *machine, const Fn *f) 
     (same ? time.recorded : time.near)[shape.part] = time.part[shape.part];
   } else {
     time.part[shape.part] = model_seconds(machine, &shape);
-    if (attention_by_groups(reach, &shape) || shape.elem == ELEM_u8)
+    bool unchecked = shape.elem == ELEM_u8 || by_bulk(reach, &shape);
+    if (unchecked || attention_by_groups(reach, &shape))
       time.modeled[shape.part] = time.part[shape.part];
   }
   return time;

@@ -152,7 +152,8 @@ static bool groups_pay(const Module *m, const Fn *k, const Cut *usual_cut, const
   static const double faster = 1.7;
   Flash flash = flash_of(k);
   FlashLists lists;
-  if (!cut->at[0] || min_i64(flash.queries, flash.keys) <= WGMMA_ROWS) return false;
+  bool may = m->target.wgmma_attention && cut->at[0];
+  if (!may || min_i64(flash.queries, flash.keys) <= WGMMA_ROWS) return false;
   if (flash.mask == NO_VALUE || !usual_cut->at[0]) return true;
   double time = listed_time(m, k, &flash, cut, &lists);
   return !lists.present || time <= faster * listed_time(m, k, &flash, usual_cut, &lists);

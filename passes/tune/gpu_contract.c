@@ -219,7 +219,8 @@ static bool worth_other(double other, double known) {
 static double search_groups(const GpuProduct *product, int by, Cut *best) {
   double least = 0, narrower = 0, shared = 0;
   Cut cut, in_shares;
-  for (int64_t n = WGMMA_MOST; n >= WGMMA_LEAST; n -= WGMMA_STEP) {
+  int64_t step = product->m->target.widths ? WGMMA_STEP : WGMMA_MOST - WGMMA_LEAST;
+  for (int64_t n = WGMMA_MOST; n >= WGMMA_LEAST; n -= step) {
     ProductShape shape = group_shape(product, n, by);
     Shapes one = {&shape, 1};
     if (n == WGMMA_MOST) least = search_list(product, one, by, 0, best);
