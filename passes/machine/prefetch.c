@@ -26,6 +26,7 @@
 #include "ir/plan/module_settings.h"
 #include "ir/plan/stage_class.h"
 #include "ir/shape/view.h"
+#include <string.h>
 
 typedef struct Plan { /* for one collective */
   bool flies;
@@ -205,6 +206,26 @@ static OpId ready_at(const PrefetchPass *pass, OpId id) {
   return 0;
 }
 
+static bool is_hop(const Op *hop, OpCode code, const Op *o) {
+  return hop->code == code &&
+         !strcmp(attr_str(&hop->attrs, ATTR_axis, ""), attr_str(&o->attrs, ATTR_axis, ""));
+}
+
+/* Stages one after the other: from its receive to its send a stage waits for all stages before it,
+   which must not wait for its part of a message over their axis. Such a message starts after the
+   send. */
+static OpId after_hops(const PrefetchPass *pass, OpId id, OpId from) {
+  const Op *ops = pass->f->ops.at;
+  bool between = false;
+  for (OpId i = 0; i < id; i++) {
+    if (is_hop(&ops[i], OP_receive, &ops[id]) && i < from) between = true;
+    if (!is_hop(&ops[i], OP_send, &ops[id])) continue;
+    if (i >= from && between) from = i + 1;
+    between = false;
+  }
+  return from;
+}
+
 static bool hides(const PrefetchPass *pass, OpId id, OpId from, OpId to) {
   for (OpId i = from; i < to; i++)
     if (i != id && (pass->f->ops.at[i].code == OP_kernel || pass->f->ops.at[i].code == OP_loop))
@@ -226,7 +247,7 @@ static Plan plan_for(const PrefetchPass *pass, OpId id) {
   if (pass->stays && pass->stays[id]) return (Plan){.why = "hides nothing"};
   if (can_drain(pass, id)) return plan.rounds = 1, plan;
   if (pass->ahead > 0 && can_fetch(pass, o)) return plan.rounds = -pass->ahead, plan;
-  plan.from = ready_at(pass, id);
+  plan.from = after_hops(pass, id, ready_at(pass, id));
   bool overlap = pass->overlap || o->code == OP_rotate;
   plan.flies = overlap && hides(pass, id, plan.from, plan.to);
   if (!plan.flies && asked_ahead(pass) && can_fetch(pass, o)) plan.why = "hides nothing";

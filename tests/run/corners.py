@@ -18,6 +18,9 @@ ROWS = [
     # a message between stages counted as one of ZeRO, of a bucket at most
     ('tied_ranks', [], 'sm_80', 'mesh pipe = 2, data = 2; place Batch -> data; place Layers -> pipe; micro 4; '
      'zero 3 over data bucket = 256'),
+    # a gather over the axis of the stages started between the message to a stage and the one that it sends on
+    ('tied_ranks', [], 'x86_64_v3', 'mesh pipe = 2; place Layers -> pipe; micro 4; pipeline sequential; '
+     'zero 3 over pipe overlap = on'),
 ]
 
 for model, changes, target, plan in ROWS:
