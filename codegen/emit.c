@@ -276,6 +276,7 @@ LLVMValueRef emit_intrinsic(Emit *e, const char *name, LLVMTypeRef type, int n,
 }
 
 void emit_prefetch(Emit *e, LLVMValueRef address, bool write) {
+  if (e->quick) return;
   LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context);
   LLVMValueRef args[] = {address, LLVMConstInt(i32, write, 0), LLVMConstInt(i32, write ? 3 : 2, 0),
                          LLVMConstInt(i32, 1, 0)};

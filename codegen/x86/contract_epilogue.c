@@ -4,7 +4,7 @@
    operand.
 
    A vector covers lanes of the inner n dim only; its last lanes may be past the end and are
-   masked. */
+   masked. --quick: a loop over the vectors, which has the code of one. */
 #include "contract.h"
 #include "codegen/product_names.h"
 
@@ -113,8 +113,7 @@ static void store_results(Epilogue *epilogue, LLVMValueRef r, int v) {
   }
 }
 
-static void rows(void *state) {
-  Epilogue *epilogue = state;
+static void rows_of_vectors(Epilogue *epilogue) {
   Contract *contract = epilogue->c;
   const TileAt *place = epilogue->t;
   for (int v = 0; v < place->vectors; v++) locate_vector(epilogue, v);
@@ -122,6 +121,23 @@ static void rows(void *state) {
                         place->rows, 1, 0, NULL);
   for (int v = 0; v < place->vectors; v++) store_results(epilogue, loop.i, v);
   emit_loop_end(contract->e, &loop);
+}
+
+static void rows(void *state) {
+  Epilogue *epilogue = state;
+  Emit *emit = epilogue->c->e;
+  TileAt one = *epilogue->t;
+  if (!emit->quick || one.vectors < 2) {
+    rows_of_vectors(epilogue);
+    return;
+  }
+  Loop loop = emit_loop(emit, emit_i64(emit, 0), emit_i64(emit, one.vectors), 1, 0, NULL);
+  LLVMValueRef at = tile_times(emit, loop.i, epilogue->c->plan.lanes);
+  one.v0 = tile_add(emit, one.v0, loop.i), one.vectors = 1;
+  if (one.values) one.values = tile_elements(emit, epilogue->c->f32, one.values, at);
+  Epilogue of_one = {.c = epilogue->c, .t = &one};
+  rows_of_vectors(&of_one);
+  emit_loop_end(emit, &loop);
 }
 
 /* Is v 0 where the product is, whatever finite numbers its other operands are? */

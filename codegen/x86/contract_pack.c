@@ -92,22 +92,36 @@ static LaneRow lane_row(PackB *pack, LLVMValueRef v0, int v) {
   return row;
 }
 
-/* Lanes gathered one by one; those that do not exist repeat the last one that does. */
-static LLVMValueRef gathered(PackB *pack, const LaneRow *row, LLVMValueRef k_offset, bool half) {
+/* A lane that does not exist repeats the last one that does. */
+static LLVMValueRef one_lane(PackB *pack, const LaneRow *row, LLVMValueRef k_offset,
+                             LLVMValueRef at, bool half) {
   Contract *contract = pack->c;
   Emit *emit = contract->e;
+  if (has_tail(contract))
+    at = emit_min_i64(emit, at, tile_add(emit, row->valid, emit_i64(emit, -1)));
+  at = tile_add(emit, k_offset,
+                tile_times(emit, at, contract_inner_stride(&contract->product.n, SIDE_B)));
+  LLVMValueRef address =
+      tile_elements(emit, contract_memory(emit, contract->product.elem_b), row->base, at);
+  return contract_operand(contract, SIDE_B, address, 1, NULL, half);
+}
+
+static LLVMValueRef gathered(PackB *pack, const LaneRow *row, LLVMValueRef k_offset, bool half) {
+  Contract *contract = pack->c;
   LLVMValueRef x = LLVMGetPoison(contract->vector);
-  for (int j = 0; j < contract->plan.lanes; j++) {
-    LLVMValueRef at = emit_i64(emit, j);
-    if (has_tail(contract))
-      at = emit_min_i64(emit, at, tile_add(emit, row->valid, emit_i64(emit, -1)));
-    at = tile_add(emit, k_offset,
-                  tile_times(emit, at, contract_inner_stride(&contract->product.n, SIDE_B)));
-    LLVMValueRef address =
-        tile_elements(emit, contract_memory(emit, contract->product.elem_b), row->base, at);
-    x = contract_insert(contract, x, contract_operand(contract, SIDE_B, address, 1, NULL, half), j);
-  }
+  for (int j = 0; j < contract->plan.lanes; j++)
+    x = contract_insert(contract, x, one_lane(pack, row, k_offset, emit_i64(contract->e, j), half),
+                        j);
   return x;
+}
+
+static void copy_lanes(PackB *pack, const LaneRow *row, LLVMValueRef k_offset, LLVMValueRef to,
+                       bool half) {
+  Emit *emit = pack->c->e;
+  Loop lane = emit_loop(emit, emit_i64(emit, 0), emit_i64(emit, pack->c->plan.lanes), 1, 0, NULL);
+  LLVMValueRef x = one_lane(pack, row, k_offset, lane.i, half);
+  contract_store_f32(pack->c, x, pack->dst, tile_add(emit, to, lane.i));
+  emit_loop_end(emit, &lane);
 }
 
 static LLVMValueRef panel_row(PackB *pack, LLVMValueRef o, LLVMValueRef k) { /* offset in dst */
@@ -126,7 +140,8 @@ static LLVMValueRef source_offset(PackB *pack, LLVMValueRef o, LLVMValueRef k) {
   return tile_add(contract->e, outer, tile_times(contract->e, k, stride));
 }
 
-/* A row of the panel: vector loads if the lanes are contiguous, else gathers. */
+/* A row of the panel: vector loads if the lanes are contiguous, else gathers, or, with --quick, a
+   loop. */
 static void copy_row(PackB *pack, const LaneRow *lane_row, int n, LLVMValueRef o, LLVMValueRef k,
                      bool half) {
   Contract *contract = pack->c;
@@ -136,10 +151,14 @@ static void copy_row(PackB *pack, const LaneRow *lane_row, int n, LLVMValueRef o
   for (int i = 0; i < n; i++) {
     LLVMValueRef x, at = tile_elements(emit, contract_memory(emit, contract->product.elem_b),
                                        lane_row[i].base, source);
+    LLVMValueRef to = tile_add(emit, row, emit_i64(emit, lane_row[i].v * contract->plan.lanes));
+    if (!plain && emit->quick) {
+      copy_lanes(pack, &lane_row[i], source, to, half);
+      continue;
+    }
     if (!plain) x = gathered(pack, &lane_row[i], source, half);
     else x = contract_operand(contract, SIDE_B, at, contract->plan.lanes, lane_row[i].mask, half);
-    contract_store_f32(contract, x, pack->dst,
-                       tile_add(emit, row, emit_i64(emit, lane_row[i].v * contract->plan.lanes)));
+    contract_store_f32(contract, x, pack->dst, to);
   }
 }
 

@@ -60,7 +60,7 @@ typedef struct TileColumns { /* of one outer index of k */
 /* Elements of one step are contiguous: neighbouring tiles share cache lines, so they are copied
    together. */
 static bool in_groups(const Contract *contract) {
-  return contract_inner_stride(&contract->product.m, SIDE_A) == 1;
+  return !contract->e->quick && contract_inner_stride(&contract->product.m, SIDE_A) == 1;
 }
 
 /* The lines of all elements of a step PREFETCH_STEPS of k, at the end of the next tiles' first

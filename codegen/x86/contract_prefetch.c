@@ -3,7 +3,9 @@
    Only a chunk's first panel of b is packed at once, without a prefetch. Where lanes are contiguous
    each later panel is packed into a second buffer while its predecessor is computed: a slice of k
    with each row tile, which the micro-kernel fetched during the tile before. Where k is contiguous
-   the source is read in long runs when it is packed, and each row tile fetches some lanes. */
+   the source is read in long runs when it is packed, and each row tile fetches some lanes.
+
+   --quick: each panel is packed at once, and sums leave through scratch: the least code. */
 #include "contract.h"
 #include "ir/support/num.h"
 #include <string.h>
@@ -135,6 +137,7 @@ static void early_result(Contract *contract) {
 }
 
 void contract_plan_prefetch(Contract *contract) {
+  if (contract->e->quick) return;
   early_panel(contract);
   bool in_place =
       !contract->plan.tile[TILE_PACK_A] && contract_inner_stride(&contract->product.k, SIDE_A) == 1;

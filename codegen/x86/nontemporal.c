@@ -116,7 +116,7 @@ static LLVMValueRef on_lines(Emit *e, const Nontemporal *nontemporal, uint32_t r
 
 Nontemporal nontemporal_of(Emit *e, const NontemporalSpace *space) {
   Nontemporal nontemporal = {0};
-  choose(e, space, &nontemporal);
+  if (!e->quick) choose(e, space, &nontemporal);
   for (uint32_t r = 0; r < e->k->results.n; r++)
     if (nontemporal.results >> r & 1)
       nontemporal.holds = on_lines(e, &nontemporal, r, in_no_operand(e, r, nontemporal.holds));
