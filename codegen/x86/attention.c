@@ -17,30 +17,14 @@
    is computed for nothing. With a cap, tiles cap sums and then add the start. A bias is part of it.
 
    At the end y = (O^T / l)^T and lse = (m + log2 l) ln 2; a query without any key gives 0 and -inf.
-   Blocks that the mask excludes are skipped. Scratch is f32, padded to whole tiles with zeros. */
+   Blocks that the mask excludes are skipped. Scratch is f32, padded to whole tiles with zeros.
+   --quick: loops over the vectors of queries, which have the code of one. */
 #include "attention.h"
 #include <math.h>
 
 enum { FIRST_TILES = 2 }; /* register tiles of keys that give the first m */
 static const double LOG2_E = 1.4426950408889634, LN_2 = 0.6931471805599453;
 static const double FIT = 65536; /* sums of powers that need no larger m */
-
-Attention attention_new(Emit *emit) {
-  Attention attention = {.e = emit, .f = flash_of(emit->k)};
-  const Attr *tile = attr_get(&emit->k->attrs, ATTR_tile);
-  if (!tile || tile->i != FLASH_COUNT)
-    bug("kernel %s has no tile of %d numbers", emit->k->name, FLASH_COUNT);
-  must(flash_fits(emit->m, &attention.f, tile->list), "kernel %s: a cut that does not fit",
-       emit->k->name);
-  attention.p = flash_plan(&attention.f, emit->lanes, tile->list);
-  attention.f32 = emit_type(emit, ELEM_f32),
-  attention.vector = emit_vector(emit, ELEM_f32, emit->lanes),
-  attention.i64 = emit_type(emit, ELEM_i64);
-  attention.ptr = LLVMPointerTypeInContext(emit->context, 0);
-  attention.tiles = ARENA_NEW(emit->arena, TileCode *);
-  attention_make_lists(&attention);
-  return attention;
-}
 
 typedef struct Forward {
   Attention a;
@@ -68,9 +52,21 @@ static Forward part_of(const Forward *f, LLVMValueRef lane, int vectors) {
   return x;
 }
 
-static LLVMValueRef score_at(Forward *forward, LLVMValueRef key, int v) {
-  return tile_add(forward->a.e, tile_times(forward->a.e, key, forward->a.p.tile_queries),
-                  lane_at(forward, v));
+typedef void QueryWork(Forward *f, int v, const void *state);
+
+static void each_vector(Forward *forward, int64_t n, QueryWork *work, const void *state) {
+  Emit *emit = forward->a.e;
+  for (int v = 0; v < n && !emit->quick; v++) work(forward, v, state);
+  if (!emit->quick) return;
+  LLVMValueRef end = emit_i64(emit, n * forward->a.p.lanes);
+  Loop loop = emit_loop(emit, emit_i64(emit, 0), end, forward->a.p.lanes, 0, NULL);
+  Forward part = part_of(forward, loop.i, 1);
+  work(&part, 0, state);
+  emit_loop_end(emit, &loop);
+}
+
+static LLVMValueRef score_at(Forward *f, LLVMValueRef key, int v) {
+  return tile_add(f->a.e, tile_times(f->a.e, key, f->a.p.tile_queries), lane_at(f, v));
 }
 
 static Point queries_of(Forward *forward, int v) {
@@ -136,31 +132,30 @@ static void scale_out(Forward *forward, int v, LLVMValueRef factor) {
   emit_loop_end(emit, &loop);
 }
 
-static LLVMValueRef any_lane(Emit *emit, LLVMValueRef lanes) {
-  return emit_intrinsic(emit, "llvm.vector.reduce.or", LLVMTypeOf(lanes), 1, &lanes);
-}
+typedef struct SoftmaxKeys {
+  LLVMValueRef k0, count;
+  bool whole; /* the tiles have found the maxima */
+} SoftmaxKeys;
 
-/* Scores of keys k0 .. as they are to probabilities, to a new m. whole: the tiles have found the
- * maxima. */
-static void softmax_block(Forward *forward, LLVMValueRef k0, LLVMValueRef count, bool whole) {
+/* Scores as they are to probabilities, to a new m. */
+static void softmax_block(Forward *forward, int v, const void *state) {
+  const SoftmaxKeys *block = state;
   Attention *attention = &forward->a;
   Emit *emit = attention->e;
-  bool masked = !whole && attention->f.mask != NO_VALUE;
-  for (int v = 0; v < forward->vectors; v++) {
-    LLVMValueRef at = lane_at(forward, v), old = reference(forward, v);
-    LLVMValueRef m = whole ? attention_load(attention, forward->grown, at)
-                           : block_max(forward, v, k0, count, masked);
-    LLVMValueRef factor = math_exp2(emit, LLVMBuildFSub(emit->builder, old, m, ""));
-    LLVMValueRef sum =
-        LLVMBuildFMul(emit->builder, attention_load(attention, forward->sum, at), factor, "");
-    sum = LLVMBuildFAdd(emit->builder, sum, block_exp(forward, v, m, count, masked), "");
-    attention_store(attention, LLVMBuildFNeg(emit->builder, m, ""), forward->minus, at);
-    attention_store(attention, sum, forward->sum, at);
-    LLVMValueRef grown = LLVMBuildFCmp(emit->builder, LLVMRealUNE, m, old, "");
-    Branch grows = emit_if(emit, any_lane(emit, grown));
-    scale_out(forward, v, factor);
-    emit_end_if(emit, grows);
-  }
+  bool masked = !block->whole && attention->f.mask != NO_VALUE;
+  LLVMValueRef at = lane_at(forward, v), old = reference(forward, v);
+  LLVMValueRef m = block->whole ? attention_load(attention, forward->grown, at)
+                                : block_max(forward, v, block->k0, block->count, masked);
+  LLVMValueRef factor = math_exp2(emit, LLVMBuildFSub(emit->builder, old, m, ""));
+  LLVMValueRef sum =
+      LLVMBuildFMul(emit->builder, attention_load(attention, forward->sum, at), factor, "");
+  sum = LLVMBuildFAdd(emit->builder, sum, block_exp(forward, v, m, block->count, masked), "");
+  attention_store(attention, LLVMBuildFNeg(emit->builder, m, ""), forward->minus, at);
+  attention_store(attention, sum, forward->sum, at);
+  LLVMValueRef grown = LLVMBuildFCmp(emit->builder, LLVMRealUNE, m, old, "");
+  Branch grows = emit_if(emit, attention_any(emit, grown));
+  scale_out(forward, v, factor);
+  emit_end_if(emit, grows);
 }
 
 static TileShape score_tile(Forward *forward) {
@@ -196,7 +191,7 @@ static void exact_block(Forward *forward, LLVMValueRef k0, LLVMValueRef count, b
   for (int v = 0; v < forward->vectors && whole; v++)
     attention_store(attention, reference(forward, v), forward->grown, lane_at(forward, v));
   product(forward, shape, operands, k0, count);
-  softmax_block(forward, k0, count, whole);
+  each_vector(forward, forward->vectors, softmax_block, &(SoftmaxKeys){k0, count, whole});
 }
 
 /* ---- with the current m ---- */
@@ -224,7 +219,7 @@ static LLVMValueRef quick_block(Forward *forward, LLVMValueRef k0, LLVMValueRef 
         LLVMBuildFCmp(emit->builder, LLVMRealUGE, added, attention_splat(attention, FIT), "");
     large = large ? LLVMBuildOr(emit->builder, large, l, "") : l;
   }
-  return LLVMBuildNot(emit->builder, any_lane(emit, large), "");
+  return LLVMBuildNot(emit->builder, attention_any(emit, large), "");
 }
 
 static void add_sums(Forward *forward) {
@@ -279,7 +274,7 @@ static LLVMValueRef unknown(Forward *forward) {
     x = LLVMBuildFCmp(attention->e->builder, LLVMRealUGT, x, far, "");
     none = none ? LLVMBuildOr(attention->e->builder, none, x, "") : x;
   }
-  return any_lane(attention->e, none);
+  return attention_any(attention->e, none);
 }
 
 /* Keys [k0, end). Where there is no m yet the first of them give one. */
@@ -299,10 +294,9 @@ static void key_range(Forward *forward, LLVMValueRef k0, LLVMValueRef end, bool 
   emit_loop_end(emit, &turn);
 }
 
-static LLVMValueRef last_query(Forward *forward, LLVMValueRef q0, int vectors) {
-  Emit *emit = forward->a.e;
-  return emit_min_i64(emit, tile_add(emit, q0, emit_i64(emit, vectors * forward->a.p.lanes)),
-                      emit_i64(emit, forward->a.f.queries));
+static LLVMValueRef last_query(Forward *f, LLVMValueRef q0, int vectors) {
+  LLVMValueRef all = emit_i64(f->a.e, f->a.f.queries);
+  return emit_min_i64(f->a.e, tile_add(f->a.e, q0, lane_at(f, vectors)), all);
 }
 
 /* Keys that the mask admits to some queries, or too few for a register tile: a few vectors of
@@ -396,23 +390,28 @@ static LLVMValueRef log_sum(Forward *forward, LLVMValueRef m, LLVMValueRef l, LL
   return LLVMBuildSelect(b, any, lse, attention_splat(attention, -INFINITY), "");
 }
 
+static void finish_vector(Forward *forward, int v, const void *state) {
+  (void)state;
+  Attention *attention = &forward->a;
+  Emit *emit = attention->e;
+  LLVMValueRef zero = LLVMConstNull(attention->vector), m = reference(forward, v);
+  LLVMValueRef l = attention_load(attention, forward->sum, lane_at(forward, v));
+  LLVMValueRef any = LLVMBuildFCmp(emit->builder, LLVMRealUGT, l, zero, "");
+  LLVMValueRef inverse = LLVMBuildFDiv(emit->builder, attention_splat(attention, 1), l, "");
+  scale_out(forward, v, LLVMBuildSelect(emit->builder, any, inverse, zero, ""));
+  Point p = queries_of(forward, v);
+  expr_put(emit, attention->f.lse, &p, log_sum(forward, m, l, any));
+}
+
 static void finish_tile(Forward *forward) {
   Attention *attention = &forward->a;
   Emit *emit = attention->e;
-  LLVMValueRef zero = LLVMConstNull(attention->vector);
-  for (int v = 0; v < attention->p.tile[FLASH_VECTORS]; v++) {
-    LLVMValueRef l = attention_load(attention, forward->sum, lane_at(forward, v)),
-                 m = reference(forward, v);
-    LLVMValueRef any = LLVMBuildFCmp(emit->builder, LLVMRealUGT, l, zero, "");
-    LLVMValueRef inverse = LLVMBuildFDiv(emit->builder, attention_splat(attention, 1), l, "");
-    scale_out(forward, v, LLVMBuildSelect(emit->builder, any, inverse, zero, ""));
-    Point p = attention_queries(attention, tile_add(emit, forward->q0, lane_at(forward, v)));
-    expr_put(emit, attention->f.lse, &p, log_sum(forward, m, l, any));
-  }
+  LLVMValueRef all = emit_i64(emit, attention->p.tile_queries);
+  each_vector(forward, attention->p.tile[FLASH_VECTORS], finish_vector, NULL);
   attention_transpose(attention, forward->out, attention->p.tile_queries, forward->rows,
                       attention->p.width, attention->p.width, attention->p.tile_queries);
   attention_write(attention, attention->f.y, attention->f.query, forward->q0, attention->f.queries,
-                  emit_i64(emit, attention->p.tile_queries), forward->rows, 1);
+                  all, forward->rows, 1);
 }
 
 typedef void TileWork(Forward *f, LLVMValueRef k0);

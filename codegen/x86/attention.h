@@ -170,4 +170,5 @@ Range attention_chunk_units(Attention *attention, int phase, Range units, LLVMVa
 extern const double attention_nothing; /* a score whose power is 0 */
 LLVMValueRef attention_splat(Attention *a, double x);
 LLVMValueRef attention_max(Emit *e, LLVMValueRef a, LLVMValueRef b);
+LLVMValueRef attention_any(Emit *e, LLVMValueRef lanes); /* of i1 */
 #endif

@@ -10,7 +10,7 @@
 
    Sums of the first two start at -lse and -delta (where the mask excludes a key: at a score whose
    power is 0) and are finished in the registers of their tiles. Q is read times scale and log2 e;
-   this factor is removed when dK and dQ are written.
+   this factor is removed when dK and dQ are written. --quick: a mask is asked in every block.
 
    Query blocks are the outer loop: dQ of one block and dK, dV of all keys are in scratch. A chunk
    owns what it writes: a head of k and v with all its groups. If that gives too few chunks the work
@@ -281,11 +281,14 @@ static void mixed_block(Backward *backward, LLVMValueRef k0, LLVMValueRef end) {
   Loop t = emit_loop(emit, emit_i64(emit, 0), backward->count, attention->p.tile_queries, 0, NULL);
   GradientPart part = {{t.i, emit_min_i64(emit, tile_add(emit, t.i, each), backward->count)},
                        (int)attention->p.tile[FLASH_VECTORS]};
-  LLVMValueRef mixed = attention_whole_keys(attention, tile_add(emit, backward->s0, t.i),
-                                            last_query(backward, part.queries.to), k0, end);
-  Branch whole = emit_if(emit, is_less(backward, k0, mixed));
-  scores_block(backward, k0, mixed, part, true);
-  emit_end_if(emit, whole);
+  LLVMValueRef mixed = k0;
+  if (!emit->quick) {
+    mixed = attention_whole_keys(attention, tile_add(emit, backward->s0, t.i),
+                                 last_query(backward, part.queries.to), k0, end);
+    Branch whole = emit_if(emit, is_less(backward, k0, mixed));
+    scores_block(backward, k0, mixed, part, true);
+    emit_end_if(emit, whole);
+  }
   Branch rest = emit_if(emit, is_less(backward, mixed, end));
   Loop p = emit_loop(emit, t.i, part.queries.to,
                      attention_mixed_vectors(attention) * attention->p.lanes, 0, NULL);
@@ -356,13 +359,16 @@ static void key_block(Backward *backward, LLVMValueRef k0) {
   end = emit_min_i64(emit, end, emit_i64(emit, attention->f.keys));
   MaskFacts facts = attention_facts(attention, backward->s0,
                                     tile_add(emit, backward->s0, backward->count), k0, end);
-  Branch whole = emit_if(emit, facts.all);
-  GradientPart all = {{emit_i64(emit, 0), backward->count}, (int)attention->p.tile[FLASH_VECTORS]};
-  scores_block(backward, k0, end, all, true);
-  emit_end_if(emit, whole);
+  LLVMValueRef mixed = facts.some;
+  if (!emit->quick || attention->f.mask == NO_VALUE) {
+    Branch whole = emit_if(emit, facts.all);
+    GradientPart all = {{emit_i64(emit, 0), backward->count},
+                        (int)attention->p.tile[FLASH_VECTORS]};
+    scores_block(backward, k0, end, all, true);
+    emit_end_if(emit, whole);
+    mixed = LLVMBuildAnd(emit->builder, mixed, LLVMBuildNot(emit->builder, facts.all, ""), "");
+  }
   if (attention->f.mask == NO_VALUE) return;
-  LLVMValueRef mixed =
-      LLVMBuildAnd(emit->builder, facts.some, LLVMBuildNot(emit->builder, facts.all, ""), "");
   Branch part = emit_if(emit, mixed);
   mixed_block(backward, k0, end);
   emit_end_if(emit, part);

@@ -2,7 +2,7 @@
    FMAs. Copies of rows into scratch, and of results out of it, would otherwise wait for memory,
    which is idle while tiles are computed. The next copies are: keys and values of the next head,
    queries of the next block, results of this one. A counter per list of rows is the position in it.
-   Must not: change what is computed. */
+   --quick: nothing. Must not: change what is computed. */
 #include "attention.h"
 #include "ir/support/num.h"
 #include "codegen/walk.h"
@@ -25,7 +25,7 @@ void attention_prefetch_add(Attention *attention, Prefetch *list, ValueId value,
                             const Point *head, LLVMValueRef first, bool write) {
   Emit *emit = attention->e;
   const Type *type = value_type(emit->k, value);
-  if (!has_buffer(emit->k, value) ||
+  if (emit->quick || !has_buffer(emit->k, value) ||
       expr_stride(emit->k, value, type_find(type, attention->f.dim)) != 1)
     return;
   if (list->n == PREFETCH_MOST) bug("more than %d lists of rows", PREFETCH_MOST);

@@ -1,12 +1,30 @@
 /* Register tiles of attention: all operands are in scratch as f32, padded to whole tiles, so one
    shape per product is enough. The inner loop is that of the contract family: b's vectors, then per
    row one element of a, broadcast. The further computation on each score is done while it is still
-   in its register, concurrently with the next tile's multiply-adds. */
+   in its register, concurrently with the next tile's multiply-adds. --quick: tiles of one register,
+   which are the least code. */
 #include "attention.h"
 
 enum { UNROLL = 8 };
 
 const double attention_nothing = -1e30;
+
+Attention attention_new(Emit *emit) {
+  Attention attention = {.e = emit, .f = flash_of(emit->k)};
+  const Attr *tile = attr_get(&emit->k->attrs, ATTR_tile);
+  if (!tile || tile->i != FLASH_COUNT)
+    bug("kernel %s has no tile of %d numbers", emit->k->name, FLASH_COUNT);
+  must(flash_fits(emit->m, &attention.f, tile->list), "kernel %s: a cut that does not fit",
+       emit->k->name);
+  attention.p = flash_plan(&attention.f, emit->lanes, tile->list);
+  attention.f32 = emit_type(emit, ELEM_f32),
+  attention.vector = emit_vector(emit, ELEM_f32, emit->lanes),
+  attention.i64 = emit_type(emit, ELEM_i64);
+  attention.ptr = LLVMPointerTypeInContext(emit->context, 0);
+  attention.tiles = ARENA_NEW(emit->arena, TileCode *);
+  attention_make_lists(&attention);
+  return attention;
+}
 
 LLVMValueRef attention_splat(Attention *attention, double x) {
   return emit_splat(attention->e, emit_f32(attention->e, x), attention->p.lanes);
@@ -15,6 +33,10 @@ LLVMValueRef attention_splat(Attention *attention, double x) {
 LLVMValueRef attention_max(Emit *emit, LLVMValueRef a, LLVMValueRef b) {
   return LLVMBuildSelect(emit->builder, LLVMBuildFCmp(emit->builder, LLVMRealOGT, a, b, ""), a, b,
                          "");
+}
+
+LLVMValueRef attention_any(Emit *emit, LLVMValueRef lanes) {
+  return emit_intrinsic(emit, "llvm.vector.reduce.or", LLVMTypeOf(lanes), 1, &lanes);
 }
 
 LLVMValueRef attention_scratch(Attention *attention, int64_t floats) {
@@ -169,6 +191,10 @@ static LLVMValueRef ended(TileBuild *build, LLVMValueRef f, int i) {
   bug("a tile that ends in %d", (int)build->s.end);
 }
 
+static bool joins(const TileShape *shape) {
+  return shape->end == END_MOST || shape->end == END_ADDED_POWERS;
+}
+
 /* One line for all rows of each column: maxima, or totals. */
 static void join_rows(TileBuild *build, LLVMValueRef row) {
   Emit *emit = build->a->e;
@@ -200,8 +226,7 @@ static LLVMValueRef build_tile(Attention *attention, TileShape shape, int serial
     attention_store(attention, build.value[i], LLVMGetParam(aside.function, TILE_C),
                     sum_offset(&build, i));
   }
-  if (shape.end == END_MOST || shape.end == END_ADDED_POWERS)
-    join_rows(&build, LLVMGetParam(aside.function, TILE_END));
+  if (joins(&shape) && !emit->quick) join_rows(&build, LLVMGetParam(aside.function, TILE_END));
   tile_aside_end(emit, &aside);
   return aside.function;
 }
@@ -222,6 +247,9 @@ static LLVMValueRef tile_function(Attention *attention, TileShape shape) {
   return t->function;
 }
 
+typedef void ProductTile(Attention *a, TileShape s, LLVMValueRef at, Operands operands,
+                         LLVMValueRef r, LLVMValueRef n);
+
 /* The tile at row r of a column. */
 static void product_tile(Attention *attention, TileShape shape, LLVMValueRef at, Operands operands,
                          LLVMValueRef r, LLVMValueRef n) {
@@ -236,8 +264,7 @@ static void product_tile(Attention *attention, TileShape shape, LLVMValueRef at,
       [TILE_N] = n};
   if (shape.start == START_ROW)
     args[TILE_ROW] = tile_elements(emit, attention->f32, operands.row, at);
-  if (shape.end == END_MOST || shape.end == END_ADDED_POWERS)
-    args[TILE_END] = tile_elements(emit, attention->f32, operands.most, at);
+  if (joins(&shape)) args[TILE_END] = tile_elements(emit, attention->f32, operands.most, at);
   if (shape.end == END_TIMES || (shape.end == END_POWERS && shape.capped))
     args[TILE_END] = tile_elements(emit, attention->f32,
                                    attention_at(attention, operands.factor, r, shape.c_row), at);
@@ -246,30 +273,55 @@ static void product_tile(Attention *attention, TileShape shape, LLVMValueRef at,
                  TILE_ARGS, "");
 }
 
-/* One column of tiles, vectors v .. v + s.vectors - 1. */
-static void product_column(Attention *attention, TileShape shape, int64_t v, Operands operands,
-                           LLVMValueRef rows, LLVMValueRef n) {
+/* --quick: row by row, which are then joined in the order of a tile. */
+static void product_rows(Attention *attention, TileShape shape, LLVMValueRef at, Operands operands,
+                         LLVMValueRef r, LLVMValueRef n) {
   Emit *emit = attention->e;
-  LLVMValueRef at = emit_i64(emit, v * attention->p.lanes);
+  TileShape one = shape;
+  one.rows = 1;
+  LLVMValueRef end = tile_add(emit, r, emit_i64(emit, shape.rows));
+  Loop row = emit_loop(emit, r, end, 1, 0, NULL);
+  product_tile(attention, one, at, operands, row.i, n);
+  emit_loop_end(emit, &row);
+  if (!joins(&shape)) return;
+  TileBuild build = {.a = attention, .s = shape, .n = shape.rows * shape.vectors};
+  LLVMValueRef sums = attention_at(attention, operands.C, r, shape.c_row);
+  for (int i = 0; i < build.n; i++)
+    build.value[i] = attention_load(attention, sums, tile_add(emit, at, sum_offset(&build, i)));
+  join_rows(&build, tile_elements(emit, attention->f32, operands.most, at));
+}
+
+/* One column of tiles, as many vectors as the shape has. */
+static void product_column(Attention *attention, TileShape shape, LLVMValueRef at,
+                           Operands operands, LLVMValueRef rows, LLVMValueRef n) {
+  Emit *emit = attention->e;
   int64_t known = LLVMIsConstant(rows) ? LLVMConstIntGetSExtValue(rows) : 0,
           rest = known % shape.rows;
+  ProductTile *tile = emit->quick ? product_rows : product_tile;
   Loop loop = emit_loop(emit, emit_i64(emit, 0), known ? emit_i64(emit, known - rest) : rows,
                         shape.rows, 0, NULL);
-  product_tile(attention, shape, at, operands, loop.i, n);
+  tile(attention, shape, at, operands, loop.i, n);
   emit_loop_end(emit, &loop);
   if (!rest) return;
   shape.rows = (int)rest;
-  product_tile(attention, shape, at, operands, emit_i64(emit, known - rest), n);
+  tile(attention, shape, at, operands, emit_i64(emit, known - rest), n);
 }
 
 void attention_product(Attention *attention, TileShape shape, int64_t vectors, Operands operands,
                        LLVMValueRef rows, LLVMValueRef n) {
-  must(shape.vectors >= 1 && shape.rows >= 1, "kernel %s: a tile of %d x %d", attention->e->k->name,
+  Emit *emit = attention->e;
+  int64_t lanes = attention->p.lanes;
+  must(shape.vectors >= 1 && shape.rows >= 1, "kernel %s: a tile of %d x %d", emit->k->name,
        shape.rows, shape.vectors);
-  for (int64_t v = 0; v < vectors; v += shape.vectors) {
+  for (int64_t v = 0; v < vectors && !emit->quick; v += shape.vectors) {
     if (shape.vectors > vectors - v) shape.vectors = (int)(vectors - v);
-    product_column(attention, shape, v, operands, rows, n);
+    product_column(attention, shape, emit_i64(emit, v * lanes), operands, rows, n);
   }
+  if (!emit->quick) return;
+  shape.vectors = 1;
+  Loop column = emit_loop(emit, emit_i64(emit, 0), emit_i64(emit, vectors * lanes), lanes, 0, NULL);
+  product_column(attention, shape, column.i, operands, rows, n);
+  emit_loop_end(emit, &column);
 }
 
 /* ---- transpose ---- */
