@@ -76,9 +76,9 @@ StreamTokens op_tokens(const Op *o) {
 }
 
 OpStream op_stream(const Op *o) {
-  Str name = attr_str(&o->attrs, ATTR_runs_on, "");
-  for (OpStream stream = STREAM_down; stream < STREAMS; stream++)
-    if (!strcmp(name, stream_name(stream))) return stream;
+  const Attr *runs_on = attr_get(&o->attrs, ATTR_runs_on);
+  for (OpStream stream = STREAM_down; runs_on && stream < STREAMS; stream++)
+    if (!strcmp(runs_on->s, stream_name(stream))) return stream;
   return STREAM_compute;
 }
 
