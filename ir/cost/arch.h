@@ -25,8 +25,8 @@ typedef struct Arch {
                                nothing else meanwhile; a number of a left operand is packed */
   double joined;  /* of a rank of processors with several threads: share of the time in which they
                     compute; they wait for the slowest one after each kernel */
-  double balance; /* of several ranks of processors in a node: share of the time of kernels and of
-                     waits for the slowest rank that kernels take */
+  double balance; /* of several ranks of processors: share of the time of kernels and of waits for
+                     the slowest rank that kernels take; of a forecast: that its rates include */
   double memory;  /* share of hbm */
   double apart;   /* how often bytes of other kernels than these are moved: 1, if
                                       programs fuse as much as those of this compiler */

@@ -85,20 +85,24 @@ static double measured(Forecast *forecast, const Module *m, const char *key, dou
   return rate / all;
 }
 
-/* Threads of a rank wait for the slowest core after each kernel, ranks in messages. */
-static double waiting_share(Forecast *forecast, const Module *m, const Arch *arch) {
-  const Machine *machine = &forecast->machine;
-  double share = 1;
-  if (machine->gpus) return share;
-  if (machine->threads > 1 && machine->on_core <= 1)
-    share *= measured(forecast, m, "machine.reached.joined", 1, arch->joined);
-  if (machine->in_node > 1)
-    share *= measured(forecast, m, "machine.reached.balance", 1, arch->balance);
-  return share;
+/* Threads of a rank wait for the slowest core after each kernel, ranks in messages. Stages of a
+   pipeline have different work, so which of them are slow is left to their table (step.c). Ranks
+   that share cores run on whichever is free. */
+static double waiting_share(Forecast *forecast, const Module *m, Arch *own, bool stages) {
+  Machine *machine = &forecast->machine;
+  double share = 1, balance = own->balance;
+  own->balance = 1;
+  if (machine->gpus || machine->on_core > 1) return share;
+  if (machine->threads > 1)
+    share *= measured(forecast, m, "machine.reached.joined", 1, own->joined);
+  if (mesh_ranks(m) <= 1) return share;
+  balance = measured(forecast, m, "machine.reached.balance", 1, balance);
+  *(stages ? &machine->balance : &own->balance) = balance;
+  return share * own->balance;
 }
 
 /* The shares of the arch, and what the machine block gives in place of them. */
-static Arch *shares_of(Forecast *forecast, const Module *m) {
+static Arch *shares_of(Forecast *forecast, const Module *m, bool stages) {
   const Machine *machine = &forecast->machine;
   double ranks = (double)machine->in_node, in_rate = machine->gpus ? 1 : ranks;
   Arch *own = ARENA_NEW(m->arena, Arch);
@@ -110,7 +114,7 @@ static Arch *shares_of(Forecast *forecast, const Module *m) {
   own->memory =
       measured(forecast, m, "machine.reached.memory", in_rate * machine->hbm, own->memory);
   own->launch = measured(forecast, m, "machine.reached.launch", 1, own->launch);
-  double share = waiting_share(forecast, m, own);
+  double share = waiting_share(forecast, m, own, stages);
   own->products *= share, own->attention *= share, own->memory *= share;
   own->intra_share =
       measured(forecast, m, "machine.reached.intra", machine->intra, own->intra_share);
@@ -163,7 +167,7 @@ Forecast plan_forecast(Module *const *programs, uint32_t n, const Fn *entry) {
   take_rates(&forecast, m);
   forecast.lacks = missing(m, &forecast);
   if (forecast.lacks) return forecast;
-  reach(&forecast.machine, shares_of(&forecast, m));
+  reach(&forecast.machine, shares_of(&forecast, m, n > 1));
   double sharing = forecast.machine.gpus ? 1 : (double)forecast.machine.in_node;
   forecast.machine.records = kernel_records(m, sharing);
   forecast.machine.shapes = ARENA_NEW(m->arena, KernelShapes);
@@ -177,5 +181,8 @@ Forecast plan_forecast(Module *const *programs, uint32_t n, const Fn *entry) {
 void forecast_least(Machine *machine, Arch *whole) {
   *whole = *machine->reach;
   whole->processors = 0, whole->ramp = 0, whole->launch = 0, whole->packing = 0;
+  if (whole->balance > 0)
+    whole->products /= whole->balance, whole->attention /= whole->balance,
+        machine->hbm /= whole->balance;
   machine->reach = whole, machine->records = NULL;
 }

@@ -5,6 +5,7 @@
 #include "ir/cost/count.h"
 #include "ir/codes.h"
 #include "ir/plan/stage_class.h"
+#include "ir/shape/placement.h"
 #include <string.h>
 
 /* ---- stages that wait for each other ---- */
@@ -140,13 +141,40 @@ static void time_at_peaks(PlanStep *step, const Machine *machine, const IrCount 
   if (machine->hbm > 0) step->time.memory = bytes / machine->hbm;
 }
 
+/* Times of turns where one stage is on a slow rank. */
+static double *slow_on(Arena *arena, const StageCosts *costs, double balance, int64_t slow) {
+  int64_t stages = costs->table.stages;
+  double left = (double)stages - 1 / balance, others = left > 0 ? left / (double)(stages - 1) : 0,
+         *time = ARENA_ARRAY(arena, double, stages *TURN_LOOPS);
+  for (int64_t i = 0; i < stages * TURN_LOOPS; i++)
+    time[i] = costs->seconds[i] * (i / TURN_LOOPS == slow ? 1 / balance : others);
+  return time;
+}
+
+/* Seconds in which equal ranks become unequal ones: any stage may be on the slow rank, and takes
+   the longest where there is a pipeline for each. */
+static double uneven_makespan(const Module *m, const StageCosts *costs, double balance) {
+  int64_t stages = costs->table.stages;
+  double sum = 0, most = 0;
+  for (int64_t slow = 0; slow < stages; slow++) {
+    double takes = schedule_makespan(&costs->table, slow_on(m->arena, costs, balance, slow));
+    sum += takes, most = takes > most ? takes : most;
+  }
+  return mesh_ranks(m) > stages ? most : sum / (double)stages;
+}
+
 /* Waits by seconds of turns; where stages have no table, as long as for the same operations. */
 static double bubble_of(const PlanStep *step, const Machine *machine, Module *const *programs,
                         uint32_t n, const Fn *entry, uint32_t at) {
   StageCosts costs;
-  if (n > 1 && costs_on(machine, programs, n, entry, &costs))
-    return waits(&costs, machine, costs.seconds, module_class(programs[at]).first);
-  return step->flop > 0 ? kernel_sum(&step->kernels) * step->waited / step->flop : 0;
+  bool uneven = machine->balance > 0 && machine->balance < 1;
+  if (n <= 1 || !costs_on(machine, programs, n, entry, &costs))
+    return step->flop > 0 ? kernel_sum(&step->kernels) * step->waited / step->flop : 0;
+  int64_t stage = module_class(programs[at]).first;
+  double waited = waits(&costs, machine, costs.seconds, stage);
+  if (!uneven || costs.table.stages < 2) return waited;
+  return waited + uneven_makespan(programs[at], &costs, machine->balance) -
+         schedule_makespan(&costs.table, costs.seconds);
 }
 
 /* Seconds for which kernels wait, where programs offload in turn (Arch.offload_in_turn). */

@@ -16,6 +16,7 @@
 #include "timeline_host.h"
 #include "ir/plan/module_settings.h"
 #include "ir/shape/placement.h"
+#include <math.h>
 
 typedef struct KernelSeconds { /* counted once */
   const Fn *f;
@@ -34,6 +35,7 @@ typedef struct Clocks {
   const EventList *events;
   Lanes *lanes;
   double kernels, messages; /* when each is free again */
+  double computed;          /* seconds since the last wait */
   double *over;             /* by event: when its message is over */
   VEC(KernelSeconds) known;
   ClocksAt *at; /* by event */
@@ -128,6 +130,7 @@ static void run(Clocks *clocks, const Event *event) {
   wait_arrived(clocks, event);
   double from = clocks->kernels;
   double takes = o->code == OP_kernel ? kernel_seconds(clocks, o->callee) : 0;
+  clocks->computed += takes;
   clocks->kernels = from + takes;
   if (clocks->x->carries > 0) {
     double until = computed(clocks, from, takes);
@@ -157,6 +160,26 @@ static void wait_until(Clocks *clocks, double until) {
     double a = span->from > from ? span->from : from, b = span->to < until ? span->to : until;
     if (span->axis >= 0 && b > a) clocks->lanes->exposed[span->axis] += b - a;
   }
+}
+
+/* Seconds of a turn that Linux gives a thread, by the processors of a node, while others wait for
+   this one. */
+static double turn_of(const Machine *machine) {
+  double cores = (double)machine->in_node / machine->on_core;
+  return 0.75e-3 * (1 + floor(log2(cores < 8 ? cores : 8)));
+}
+
+/* Ranks that share cores compute in turns, so the last one of a node, for which all others wait,
+   comes a turn later than its work takes, if that takes longer than a turn. */
+static void wait_for_turn(Clocks *clocks, const Event *message) {
+  const Machine *machine = clocks->x;
+  double computed = clocks->computed;
+  clocks->computed = 0;
+  if (!machine->reach || machine->on_core <= 1 || op_is_p2p(event_op(message)->code) ||
+      axis_joined(clocks->m, machine, axis_of(clocks, message)) < machine->in_node)
+    return;
+  double late = fmin(computed, turn_of(machine));
+  clocks->kernels += late, clocks->lanes->slowed += late;
 }
 
 /* Waits of a skipped round. Rounds before it may be delayed by the rest of the last step, rounds
@@ -195,6 +218,12 @@ static void note_behind(Clocks *clocks) {
   }
 }
 
+static void wait_for(Clocks *clocks, uint32_t message) {
+  if (clocks->over[message] <= clocks->kernels) return;
+  wait_until(clocks, clocks->over[message]);
+  wait_for_turn(clocks, &clocks->events->at.at[message]);
+}
+
 static void step(Clocks *clocks, uint32_t i) {
   const Event *event = &clocks->events->at.at[i];
   ClocksAt *at = &clocks->at[i];
@@ -202,9 +231,9 @@ static void step(Clocks *clocks, uint32_t i) {
   switch (event->kind) {
   case EVENT_RUN: run(clocks, event); break;
   case EVENT_START: start(clocks, event); break;
-  case EVENT_COLLECT: start(clocks, event), wait_until(clocks, clocks->over[i]); break;
+  case EVENT_COLLECT: start(clocks, event), wait_for(clocks, i); break;
   case EVENT_END:
-    if (event->start != NO_EVENT) wait_until(clocks, clocks->over[event->start]);
+    if (event->start != NO_EVENT) wait_for(clocks, event->start);
     break;
   case EVENT_SKIP: skip(clocks, event); break;
   }

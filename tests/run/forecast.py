@@ -179,13 +179,33 @@ try:
     PLANS['single'] = ('data = 1', '')
     rates = dict(products='0.5TFLOPS', attention='0.1TFLOPS', memory='50GB/s', launch='1us')
     for name, cores, workers, *shares in ('single', 2, 2, 0.5, 1), ('single', 1, 2, 1, 1), ('single', 2, 1, 1, 1), \
-            ('four', 4, 4, 1, 0.5), ('four', 8, 8, 0.5, 0.5), ('four', 2, 2, 1, 0.5), ('turns', 4, 4, 1, 0.5):
+            ('four', 4, 4, 1, 0.5), ('four', 8, 8, 0.5, 0.5), ('four', 2, 2, 1, 1), ('turns', 4, 4, 1, 1):
         for word, share in zip(('joined', 'balance'), shares):
             seconds = [plan(name, **cpus | dict(node=cpus['node'] % cores, workers=workers),
                             **rates | dict(joined=1, balance=1) | {word: value})[0]['forecast']['seconds']
                        for value in (1, 0.5)]
             for part in 'products', 'attention', 'memory':
                 check(abs(seconds[0][part] / seconds[1][part] - share) < 1e-3, f'{name}, {word}: {part} {seconds}')
+    # .. a stage may be on the slow rank, and is on it where there is a pipeline for each; nodes wait for each other
+    PLANS['pairs'] = ('pipe = 2', 'place Layers -> pipe\npipeline one_f_one_b')
+    PLANS['twice'] = ('pipe = 2, data = 2', 'place Layers -> pipe\nplace Batch -> data\npipeline one_f_one_b')
+    slower = {}
+    for name in 'pairs', 'twice':
+        slow, even = (plan(name, **cpus | dict(node=cpus['node'] % 4), **rates | dict(joined=1, balance=value))[0]
+                      ['forecast']['seconds'] for value in (0.8, 1))
+        own = slow['kernels']
+        check(own == even['kernels'] and even['bubble'] < slow['bubble'] < even['bubble'] + own / 3, f'{slow} {even}')
+        slower[name] = (own + slow['bubble']) / (own + even['bubble'])
+    check(1 < slower['pairs'] < slower['twice'] <= 1.25 * (1 + 1e-9), f'{slower}')
+    one_node, MODEL = MODEL, MODEL.replace('on box', 'on box nodes = 4')
+    slow, even = (plan('four', **cpus | dict(node=cpus['node'] % 1, link=INTER), **rates | dict(balance=value))[0]
+                  ['forecast']['seconds'] for value in (0.8, 1))
+    MODEL = one_node
+    check(abs(slow['products'] * 0.8 / even['products'] - 1) < 1e-3, f'{slow} {even}')
+    # .. and the last of ranks that share cores comes a turn later, once for each wait of all
+    own, shared = (plan('four', **cpus | dict(node=cpus['node'] % cores), balance=1)[0]['forecast']['seconds']
+                   for cores in (4, 2))
+    check(own['slowed'] == 0 and 0 < shared['slowed'] < 0.01, f'{own} {shared}')
     _, said, status = plan('four', json_=False, **cpus | dict(node='cores = 4 gpus = 4', arch='sm_90'))
     check(status == 1 and 'E0602' in said and '`cores` of a node with GPUs' in said, said)
     MODEL = MODEL.replace('node arch', 'node gpus = 4 arch').replace('precision f16', 'precision bf16').replace(
