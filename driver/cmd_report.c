@@ -2,6 +2,7 @@
    its own files. With --follow the page is written again after each second in which a run goes on,
    until a signal ends that. */
 #include "cmd.h"
+#include "ir/support/output.h"
 #include "runtime/chart.h"
 #include <signal.h>
 #include <stdlib.h>
@@ -30,6 +31,10 @@ static Exit write_report(Cli *o, const char *output, bool flights, int seconds) 
     diag_help(diag_at(o->c->diag, "E0001", (Span){0}, "`%s`: %s", f.where, f.what),
               "a run is the folder that `train --out FOLDER` wrote");
   free(text);
+  if (good && e == EXIT_FINE && seconds != RELOAD_SECONDS && !o->value[OPT_OUTPUT] &&
+      !o->value[OPT_QUIET])
+    output_say(stderr, "%s: a page about %u run%s\n", output, o->operands.n,
+               o->operands.n > 1 ? "s" : "");
   return e;
 }
 

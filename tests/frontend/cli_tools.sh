@@ -115,6 +115,8 @@ check grep -q '1 lines of old' page.html
 check grep -q '<td>6.5000</td>' page.html
 check grep -q '<td>3.2500</td>' page.html
 check sh -c '! grep -q "<script\|https\?://[^w]" page.html'
+expect 0 'report.html: a page about 1 run' report old
+check test -s report.html
 expect 4 'E0001' report nowhere
 
 exit $failed
