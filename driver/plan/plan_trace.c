@@ -124,8 +124,9 @@ static bool check_head(const TraceReading *reading) {
   if (strcmp(file->model, planned->m->model) || file->ranks != ranks)
     return trace_refuse(
         reading,
-        arena_printf(arena, "is of model `%s` on %lld ranks, and the plan of `%s` on %lld",
-                     file->model, (long long)file->ranks, planned->m->model, (long long)ranks),
+        arena_printf(arena, "is of model `%s` on %lld rank%s, and the plan of `%s` on %lld",
+                     file->model, (long long)file->ranks, file->ranks > 1 ? "s" : "",
+                     planned->m->model, (long long)ranks),
         "--plan NAME: the plan that the executable was compiled with");
   return file->complete || trace_refuse(reading, "does not hold all of its steps: it was full",
                                         "trace fewer: `./model train --trace FILE:2..2`");

@@ -194,6 +194,7 @@ static bool explain_word(Ctx *c, const char *word) {
   bool found = explain_op(c, word);
   if (explain_setting(stdout, word)) found = true;
   else found |= explain_choice(word);
+  if (found && pass_find(word)) putchar('\n');
   return explain_pass(word) || found;
 }
 

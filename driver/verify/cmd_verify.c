@@ -71,8 +71,10 @@ static Exit run_quietly(Verify *verify, const VerifySide *verify_side, char **co
   int code = WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_BUG;
   if (!code) return EXIT_FINE;
   show_log(log);
-  diag_at(verify->o->c->diag, "E0803", (Span){0},
-          "the run under plan `%s` failed with exit status %d", name_of(verify_side), code);
+  Report *r =
+      diag_at(verify->o->c->diag, "E0803", (Span){0},
+              "the run under plan `%s` failed with exit status %d", name_of(verify_side), code);
+  if (code == EXIT_ENVIRONMENT) diag_help(r, "options of the run follow `--`: `-- --data FILE`");
   return EXIT_ENVIRONMENT;
 }
 
