@@ -6,8 +6,6 @@
 #include <stdio.h>
 
 /* layout_figures.c */
-double
-layout_density(const LayoutFigures *figures); /* listed blocks, or admitted scores without blocks */
 /* 607 of 4096 blocks of 64 x 64 (607 full, 0 partial): 14.8 % of the blocks, .. */
 const char *layout_words(Arena *arena, const LayoutFigures *figures);
 void layout_figures(Sheet *sheet, const LayoutFigures *figures); /* members of the open object */

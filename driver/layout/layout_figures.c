@@ -12,7 +12,8 @@ static double listed_blocks(const LayoutFigures *figures) {
   return (double)figures->sum.full + (double)figures->sum.partial;
 }
 
-double layout_density(const LayoutFigures *figures) {
+/* Listed blocks, or admitted scores without blocks. */
+static double layout_density(const LayoutFigures *figures) {
   return figures->counted ? share(listed_blocks(figures), figures->blocks)
                           : share(figures->sum.admitted, figures->scores);
 }

@@ -520,9 +520,9 @@ Val eval_iota(Eval *e, Env *env, const AstExpr *x);
 Val eval_attention(Eval *e, const Call *call);
 BuiltinFn op_unary, op_minmax, op_where, op_not, op_float, op_stop, op_rand;
 BuiltinFn op_reduce, op_argmax, op_cumsum;
-BuiltinFn op_dot, op_outer, op_expand, op_rename, op_split, op_merge, op_unstack, op_concat,
-    op_slice, op_pad, op_shift;
-BuiltinFn op_one_hot, op_scatter, op_rope, op_bucket, op_numeric;
+BuiltinFn op_expand, op_rename, op_split, op_merge, op_unstack, op_concat, op_slice, op_pad,
+    op_shift;
+BuiltinFn op_rope, op_bucket, op_numeric;
 BuiltinFn op_top, op_route; /* sema_route.c */
 bool need_dims(Eval *e, const Call *c, const Dims *want, const Val *x,
                const AstExpr *expr); /* E0303 */

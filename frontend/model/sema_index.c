@@ -20,7 +20,7 @@ static Dims side_by_side(const Val *a, const Val *b, const Dims *cut) {
   return dims;
 }
 
-Val op_dot(Eval *e, const Builtin *builtin, const Call *call) {
+static Val op_dot(Eval *e, const Builtin *builtin, const Call *call) {
   (void)builtin;
   const Val *in[] = {&call->arg[0], &call->arg[1]};
   for (int i = 0; i < 2; i++)
@@ -42,7 +42,7 @@ Val op_dot(Eval *e, const Builtin *builtin, const Call *call) {
   return out;
 }
 
-Val op_outer(Eval *e, const Builtin *builtin, const Call *call) {
+static Val op_outer(Eval *e, const Builtin *builtin, const Call *call) {
   (void)builtin;
   Dims none = {0};
   for (int i = 0; i < 2; i++)
@@ -137,7 +137,7 @@ Val eval_gather(Eval *e, Env *env, const AstExpr *expr) {
   return out;
 }
 
-Val op_one_hot(Eval *e, const Builtin *builtin, const Call *call) {
+static Val op_one_hot(Eval *e, const Builtin *builtin, const Call *call) {
   (void)builtin;
   const Val *i = &call->arg[0];
   if (call->groups.n != 1 || call->groups.at[0].arrow || call->groups.at[0].from.n != 1) {
@@ -159,7 +159,7 @@ Val op_one_hot(Eval *e, const Builtin *builtin, const Call *call) {
   return out;
 }
 
-Val op_scatter(Eval *e, const Builtin *builtin, const Call *call) {
+static Val op_scatter(Eval *e, const Builtin *builtin, const Call *call) {
   (void)builtin;
   const Val *x = &call->arg[0], *i = &call->arg[1], *in[] = {x, i};
   const AxisGroup *group = &call->groups.at[0];

@@ -50,7 +50,7 @@ int optimizer_line_of(const Module *m, Str param) {
   return 0;
 }
 
-double optimizer_rate(const Module *m, int line) {
+static double optimizer_rate(const Module *m, int line) {
   return module_amount(m, optimizer_key(m, line, "train.optim.lr"));
 }
 

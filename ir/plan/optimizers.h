@@ -18,7 +18,6 @@ int optimizer_lines(const Module *m);              /* of groups */
 int optimizer_line_of(const Module *m, Str param); /* of this parameter; 0: train.optim */
 /* The key of line `line` for a key of line 0: train.optim.2.lr for train.optim.lr. */
 Str optimizer_key(const Module *m, int line, const char *key);
-double optimizer_rate(const Module *m, int line);
 double optimizer_fastest(const Module *m); /* the largest rate of all lines */
 
 #endif

@@ -37,7 +37,8 @@ typedef struct GapFilling {
   double kernels, messages; /* the clocks */
 } GapFilling;
 
-bool op_floats(const Op *o) {
+/* A load or a view: right before its first reader. */
+static bool op_floats(const Op *o) {
   return o->code == OP_load || (op_flags(o->code) & VIEW && op_family(o->code) == FAMILY_STRUCT);
 }
 

@@ -8,7 +8,6 @@ typedef struct FilledOrder { /* the ops of a function that do not float */
   uint32_t n;
 } FilledOrder;
 
-bool op_floats(const Op *o); /* a load or a view: right before its first reader */
 /* In program order; in a body under `zero overlap`, in the order in which kernels run while its
    messages travel. */
 FilledOrder fill_order(Module *m, const Fn *f);

@@ -18,7 +18,8 @@ static void mark_operands(bool *marks, const Op *o) {
   for (uint32_t i = 0; i < o->nin; i++) marks[o->in[i]] = true;
 }
 
-const char *projected_name(const Op *o) {
+/* The parameter whose value the op stores; NULL: it stores none. */
+static const char *projected_name(const Op *o) {
   if (o->code != OP_store || o->global->kind != GLOBAL_OUTPUT) return NULL;
   return made_rest(o->global->name, MADE_PROJECTED);
 }

@@ -79,9 +79,8 @@ static inline Global *update_state(Module *m, const char *name, Type t) {
   return g ? g : module_add_global(m, GLOBAL_STATE, intern(m->ctx->names, name), t, (Loc){0});
 }
 
-/* Lines `project` (projected.c): the name of the parameter whose value the op stores, or NULL; by
-   op of a step: is it read by such lines alone? Has a parameter one, and its value by the line. */
-const char *projected_name(const Op *o);
+/* Lines `project` (projected.c): by op of a step, is it read by such lines alone? Has a parameter
+   one, and its value by the line. */
 bool *projected_alone(Module *m, const Fn *step);
 bool projected_is(const Update *u, const Global *global);
 ValueId projected_value(Update *u, const Global *global, ValueId updated);

@@ -100,7 +100,8 @@ bool narrow_reads(NarrowReads *reads, Module *m, Elem elem, bool wide_too,
 
 /* ---- the functions anew ---- */
 
-void narrow_op(const NarrowReads *reads, uint32_t f, Rebuild *rebuild, const Op *o) {
+/* All values that `is` have the compute type. */
+static void narrow_op(const NarrowReads *reads, uint32_t f, Rebuild *rebuild, const Op *o) {
   const bool *is = reads->is[f];
   if (o->code == OP_cast && is[o->in[0]]) {
     rebuild->map[o->out] = rebuild->map[o->in[0]];

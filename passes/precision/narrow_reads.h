@@ -22,7 +22,5 @@ bool narrow_operand(const NarrowReads *reads, uint32_t f, const Op *o, uint32_t 
 /* The same elements, some of them, or in other places. */
 bool narrow_moves(const Op *o);
 uint32_t narrow_global(const Module *m, const Global *global); /* its number */
-/* Appends op o of function f; all values that `is` have the compute type. */
-void narrow_op(const NarrowReads *reads, uint32_t f, Rebuild *rebuild, const Op *o);
 void narrow_function(const NarrowReads *reads, uint32_t f);
 #endif

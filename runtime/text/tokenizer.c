@@ -263,14 +263,6 @@ int64_t rt_tokenizer_limit(const Tokenizer *tokenizer) {
   return (int64_t)tokenizer->token[tokenizer->by_id[tokenizer->ntokens - 1]].id + 1;
 }
 
-int64_t rt_tokenizer_count(const Tokenizer *tokenizer) {
-  int64_t n = 0;
-  for (int32_t i = 0; i < tokenizer->ntokens; i++)
-    n += i == 0 ||
-         tokenizer->token[tokenizer->by_id[i]].id != tokenizer->token[tokenizer->by_id[i - 1]].id;
-  return n;
-}
-
 int32_t rt_tokenizer_id(const Tokenizer *tokenizer, const char *name) {
   int32_t place = rt_vocab_find(tokenizer, (const uint8_t *)name, (int64_t)strlen(name));
   return place < 0 ? -1 : tokenizer->token[place].id;

@@ -50,7 +50,6 @@ void rt_decode(const Tokenizer *tokenizer, int32_t id, Spelling *spelling, FILE 
 void rt_decode_end(Spelling *spelling, FILE *out); /* what is no whole character prints as U+FFFD */
 
 int64_t rt_tokenizer_limit(const Tokenizer *tokenizer); /* the largest id + 1 */
-int64_t rt_tokenizer_count(const Tokenizer *tokenizer); /* tokens that have a name */
 int32_t rt_tokenizer_id(const Tokenizer *tokenizer,
                         const char *name); /* by its text in the file; or -1 */
 bool rt_tokenizer_special(const Tokenizer *tokenizer, int32_t id);

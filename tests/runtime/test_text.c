@@ -308,7 +308,7 @@ static void test_far_ids(void **state) {
   Ids ids = {0};
   (void)state;
   assert_true(rt_tokenizer_read((Bytes){(const uint8_t *)json, (int64_t)strlen(json)}, &t, &f));
-  assert_true(rt_tokenizer_limit(t) == 2147483648 && rt_tokenizer_count(t) == 2);
+  assert_true(rt_tokenizer_limit(t) == 2147483648);
   rt_encode(t, (Bytes){(const uint8_t *)"bcca", 4}, false, &ids);
   assert_true(ids.n == 2 && ids.at[0] == 7 && ids.at[1] == INT32_MAX);
   free(ids.at), rt_tokenizer_close(t);
