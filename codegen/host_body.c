@@ -17,7 +17,6 @@
 #include "ir/bytes.h"
 #include "ir/schedule/flight.h"
 #include "ir/schedule/message.h"
-#include "ir/shape/placement.h"
 #include "ir/schedule/pipeline_schedule.h"
 
 typedef struct HostBody {

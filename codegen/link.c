@@ -7,7 +7,6 @@
 
    libshardrt.a and rt.h are searched in $SHARDC_LIB, then in lib/shardc next to the shardc program
    (build tree) or next to its folder (installed). */
-#include "ir/cost/count.h"
 #include "cache.h"
 #include "device_code.h"
 #include "ir/support/output.h"

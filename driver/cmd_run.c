@@ -5,7 +5,6 @@
 #include "driver/doctor/doctor.h"
 #include "codegen/codegen.h"
 #include "ir/support/num.h"
-#include "ir/plan/module_settings.h"
 #include "runtime/start_ranks.h"
 #include "ir/support/refused.h"
 #include <errno.h>

@@ -2,7 +2,6 @@
    language), and the sizes that follow: from the file, the variant, the train block, the command
    line. */
 #include "lower_build.h"
-#include "frontend/settings/settings.h"
 #include <stdlib.h>
 #include <string.h>
 

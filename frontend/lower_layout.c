@@ -4,7 +4,6 @@
    computes. */
 #include "layout.h"
 #include "lower_build.h"
-#include "frontend/model/lower_emit.h"
 #include "ir/mask/mask_range.h"
 #include "ir/support/num.h"
 #include <stdio.h>

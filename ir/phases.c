@@ -1,6 +1,5 @@
 /* Phases of training: see phases.h. Must not: know what an entry computes. */
 #include "phases.h"
-#include "ir/support/num.h"
 #include <string.h>
 
 static const struct {

@@ -5,7 +5,6 @@
 #include "run_tokenizer.h"
 #include "runtime/base/file.h"
 #include "runtime/base/setting.h"
-#include "runtime/data/data.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,6 @@
 /* `--rank-logs`: a file per rank with all that the rank prints on stderr, besides stderr itself. A
    child process copies it, so that the last lines before a rank dies are in the file as well. */
 #include "run.h"
-#include "runtime/base/file.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>

@@ -2,7 +2,6 @@
    the file system has no such locks (some of NFS and Lustre), a file that only one process can make
    (.lock-held, O_EXCL), with its host and pid: one whose process is gone, on this host, is taken
    over; of other hosts nobody knows. Must not: go on without either. */
-#include "runtime/base/file.h"
 #include "run.h"
 #include <errno.h>
 #include <fcntl.h>

@@ -5,7 +5,6 @@
    node. Ranks of node K have the numbers from K x M on. Must not: start ranks in a process that
    another launcher started as a rank. */
 #include "run.h"
-#include "runtime/base/setting.h"
 #include "start_ranks.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,5 @@
 /* The GPU of the bundle's parts: the runtime's loader of the driver, a stream, two events. */
 #include "bundle.h"
-#include "runtime/base/file.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

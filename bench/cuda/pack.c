@@ -10,7 +10,6 @@
    "family|key|cut|kernel|flop|bytes". */
 #include "codegen/codegen.h"
 #include "ir/cost/count.h"
-#include "passes/tune/gpu.h"
 #include "passes/pass.h"
 #include "passes/tune/variants.h"
 #include <stdlib.h>

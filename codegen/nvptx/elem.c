@@ -4,7 +4,6 @@
    a warp reads whole lines; a thread's vectors are a CTA apart. All results are evaluated at a
    point before any is stored, because a result may have the buffer of an operand. A result with
    fewer dims is stored where its missing dims are 0. */
-#include "families.h"
 #include "ir/kernel/gpu_tile.h"
 #include "space.h"
 

@@ -13,7 +13,6 @@
    By warpgroups (flash_group.c) the product with V of one block runs while the softmax of the next
    one is computed: its scores and O += P V are issued together, and P is packed when that is
    complete. */
-#include "families.h"
 #include "flash_group.h"
 #include "simt.h"
 #include <math.h>

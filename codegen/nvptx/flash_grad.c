@@ -10,7 +10,6 @@
    By warpgroups (flash_group.c) the last products of a block run while scores of the next one are
    issued; V dY^T follows when they are complete, so that a thread's registers hold either what was
    packed for them or the new product. */
-#include "families.h"
 #include "flash_group.h"
 #include "simt.h"
 #include <math.h>

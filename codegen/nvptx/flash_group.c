@@ -21,7 +21,6 @@
 
    Must not: know what scores are for. */
 #include "flash_group.h"
-#include "ir/support/num.h"
 #include "simt.h"
 
 enum { STEP = 16 }; /* of the width, of a product */

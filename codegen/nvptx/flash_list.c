@@ -4,7 +4,6 @@
    and neighbours in the order, which mostly see the same columns, run at the same time. */
 #include "flash.h"
 #include "codegen/device_code.h"
-#include "ir/support/num.h"
 
 static LLVMValueRef table(FlashGpu *flash, const char *what, const uint32_t *words, uint32_t n) {
   Emit *e = flash->e;

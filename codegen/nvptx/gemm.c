@@ -16,7 +16,6 @@
    the last tile zeros are read ahead, or the last tile again; nobody multiplies them. Tiles of
    neighbouring CTAs form a block of eight rows of tiles, whose operands meet in the second-level
    cache. The order of sums depends on the cut alone. */
-#include "families.h"
 #include "gemm.h"
 
 enum { BLOCK_ROWS = 8 };

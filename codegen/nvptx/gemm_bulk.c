@@ -16,7 +16,6 @@
    each panel of 64 rows or columns, the last one whole even if the tile ends within it. */
 #include "bulk.h"
 #include "gemm.h"
-#include "simt.h"
 
 static LLVMValueRef signal_of(Gemm *gemm, LLVMValueRef stage, int64_t more) {
   LLVMValueRef at = warp_times(&gemm->w, stage, SIGNAL_BYTES);

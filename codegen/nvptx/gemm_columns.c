@@ -7,7 +7,6 @@
    phase adds the lines in a fixed order (lines.h). */
 #include "gemm.h"
 #include "lines.h"
-#include "space.h"
 #include "warpgroup.h"
 
 bool gemm_has_columns(const Gemm *gemm) { return gemm->p.columns != NO_VALUE; }

@@ -4,7 +4,6 @@
    the other; it says so on stderr (spill warnings, C75xx). Such a kernel is many times slower than
    it should be, so both count as failures. */
 #include "ptxas.h"
-#include "codegen/cache.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -20,7 +20,6 @@
    group's first thread. A scan is computed by a warp, 32 elements at a time, into memory (shared,
    or the workspace), where later levels read it. */
 #include "families.h"
-#include "phase.h"
 #include "row_kernel.h"
 #include "space.h"
 #include "ir/apart.h"

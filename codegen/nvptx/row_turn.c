@@ -13,7 +13,6 @@
    Two warps fill a sector of memory between them. Must not: have other results. */
 #include "ir/kernel/row_turned.h"
 #include "put_codes.h"
-#include "families.h"
 #include "row_kernel.h"
 #include "space.h"
 

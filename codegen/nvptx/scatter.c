@@ -13,7 +13,6 @@
    at once, 32 rows at a time. Variant `owner`, where the index differs from column to column: a
    thread has a column, reads all rows, and is the only one that writes it. Indexes outside are
    dropped. */
-#include "families.h"
 #include "scatter.h"
 #include "ir/support/num.h"
 

@@ -13,7 +13,6 @@
    its first elements. The result is that of all products, but for zeros times an infinity or NaN
    of b. */
 #include "contract_loops.h"
-#include "ir/support/num.h"
 
 static bool contract_skips_tiles(const Contract *contract) {
   const Product *product = &contract->product;

@@ -9,7 +9,6 @@
    not: cut a document. */
 #include "data_tokenize.h"
 #include "driver/sheet/sheet.h"
-#include "ir/support/num.h"
 #include "runtime/data/data_file.h"
 #include <stdlib.h>
 #include <string.h>

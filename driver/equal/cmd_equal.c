@@ -2,7 +2,6 @@
    dumps. Must not: compare. */
 #include "driver/sheet/sheet.h"
 #include "equal_run.h"
-#include "ir/support/num.h"
 #include "passes/pass.h"
 
 static void say_equal(const EqualRun *run) {

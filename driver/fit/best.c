@@ -1,6 +1,5 @@
 /* Branch and bound over a space of plans (best.h). Must not: know what fields of plans mean. */
 #include "best.h"
-#include "fit.h"
 #include <math.h>
 #include <stdlib.h>
 

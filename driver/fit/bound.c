@@ -1,6 +1,5 @@
 /* Lower bounds of plans (bound.h). Must not: judge. */
 #include "bound.h"
-#include "fit.h"
 #include "ir/cost/count.h"
 #include "ir/cost/forecast.h"
 #include "ir/plan/module_settings.h"

@@ -2,7 +2,6 @@
    table of the schedule as a forecast does (ir/cost/step.h), from seconds of one layer in one
    micro-batch. Must not: judge. */
 #include "bound.h"
-#include "ir/cost/count.h"
 #include "ir/support/num.h"
 #include <math.h>
 

@@ -2,7 +2,6 @@
    not: choose. */
 #include "fit.h"
 #include "ways.h"
-#include "ir/plan/module_settings.h"
 #include "ir/support/num.h"
 #include <stdarg.h>
 

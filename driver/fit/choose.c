@@ -6,7 +6,6 @@
 #include "ir/cost/bucket.h"
 #include "ir/cost/count.h"
 #include "ir/plan/module_settings.h"
-#include "ir/shape/placement.h"
 #include "ir/word_patterns.h"
 
 /* ---- micro ---- */

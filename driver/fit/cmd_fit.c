@@ -8,7 +8,6 @@
 #include "fit.h"
 #include "driver/sheet/sheet.h"
 #include "frontend/lower.h"
-#include "ir/plan/module_settings.h"
 #include "ir/shape/placement.h"
 #include "ir/support/num.h"
 #include "ir/word_patterns.h"

@@ -6,7 +6,6 @@
 #include "fit.h"
 #include "codegen/codegen.h"
 #include "ir/cost/machine.h"
-#include "ir/cost/count.h"
 #include "ir/schedule/flight.h"
 #include "ir/shape/placement.h"
 #include "passes/machine/prefetch.h"

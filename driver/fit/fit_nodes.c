@@ -11,9 +11,7 @@
 #include "ir/cost/count.h"
 #include "ir/cost/forecast.h"
 #include "ir/cost/machine.h"
-#include "ir/plan/module_settings.h"
 #include "ir/cost/nodes.h"
-#include "ir/shape/placement.h"
 
 const char *mesh_words(const Module *m) {
   const char *text = "";

@@ -5,8 +5,6 @@
 #include "ir/cost/nodes.h"
 #include "ir/cost/forecast.h"
 #include "ir/loop.h"
-#include "ir/plan/module_settings.h"
-#include "ir/shape/placement.h"
 #include "ir/word_patterns.h"
 #include <limits.h>
 #include <malloc.h>

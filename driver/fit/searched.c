@@ -4,7 +4,6 @@
    compile finds the same. Must not: search in another way than `plan --search`. */
 #include "best.h"
 #include "fit.h"
-#include "ir/plan/module_settings.h"
 
 static Report *refuse(Cli *o, const SearchedPlan *plan, const char *code, const char *why) {
   return diag_at(o->c->diag, code, plan->at, "`%s`: %s", plan->word, why);

@@ -1,8 +1,6 @@
 /* A row of the space of plans as text: the plan block, the words of its fields (plan_space.h).
    Must not: list rows. */
-#include "fit.h"
 #include "plan_space.h"
-#include "ir/plan/module_settings.h"
 #include "ir/support/num.h"
 #include <stdarg.h>
 

@@ -1,7 +1,6 @@
 /* The ways by which attention over split positions gets its keys, as values of key `way` of a
    change: `gather`, `ring`, `exchange` (heads for positions). Each is the plan's own `place` line
    in other words; one that is not legal cannot be compiled. Must not: choose. */
-#include "fit.h"
 #include "ir/made.h"
 #include "ir/plan/layer_range.h"
 #include "ir/shape/placement.h"

@@ -9,7 +9,6 @@
    is refused. Must not: change the forecast. */
 #include "plan_compare.h"
 #include "ir/schedule/flight.h"
-#include "ir/shape/placement.h"
 #include <math.h>
 #include <stdlib.h>
 

@@ -4,7 +4,6 @@
 #include "plan_report.h"
 #include "ir/cost/count.h"
 #include "ir/schedule/flight.h"
-#include "ir/shape/placement.h"
 
 typedef struct Blocking { /* messages of one kind over one axis that block for one reason */
   const Op *like;

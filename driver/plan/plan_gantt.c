@@ -5,7 +5,6 @@
    stretches of one kind, or of several kinds in turn. Gaps of at least half a pixel are the stage's
    waiting time. Must not: draw more bars or messages than pixels. */
 #include "plan_report.h"
-#include "runtime/chart.h"
 
 enum { WIDTH = 960, LEFT = 72, RIGHT = 16, TOP = 4, NUMBERED = 14, STRIP = 4 };
 static const double SEEN = 2; /* pixels of the narrowest bar */

@@ -2,7 +2,6 @@
    shows the class of ranks that has the most host memory, JSON all classes; JSON also has the
    messages of each class, of which `communication` has the most of any. */
 #include "plan_report.h"
-#include "ir/plan/module_settings.h"
 #include "ir/plan/stage_class.h"
 #include "ir/schedule/send_order.h"
 

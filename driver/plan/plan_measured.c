@@ -6,7 +6,6 @@
    blocked time. A file of another schedule is refused. Must not: draw a turn that the table does
    not have. */
 #include "plan_compare.h"
-#include "ir/shape/placement.h"
 #include <math.h>
 
 /* ---- one stage ---- */

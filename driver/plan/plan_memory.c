@@ -2,7 +2,6 @@
    (stage_class.h) a column for each, in JSON a list. One class, all ranks alike, has shares of the
    whole instead. */
 #include "plan_report.h"
-#include "ir/plan/module_settings.h"
 #include "ir/plan/stage_class.h"
 #include "ir/schedule/send_order.h"
 #include "ir/shape/placement.h"

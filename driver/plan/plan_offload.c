@@ -4,7 +4,6 @@
    plan, and then a recommendation. Only for machines with GPUs and their rates: otherwise there is
    no bound. Must not: choose; `offload auto` does (fit_offload.c). */
 #include "plan_report.h"
-#include "driver/fit/fit.h"
 #include "ir/plan/module_settings.h"
 #include "ir/word_patterns.h"
 

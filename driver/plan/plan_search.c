@@ -3,7 +3,6 @@
    other lines of the text are comments of the language. */
 #include "plan_search.h"
 #include "driver/fit/best.h"
-#include "driver/fit/fit.h"
 #include "driver/sheet/sheet.h"
 #include "ir/word_patterns.h"
 #include <math.h>

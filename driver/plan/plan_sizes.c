@@ -5,7 +5,6 @@
    none is looked for: such a size has the best plan of those that were compiled, and a bound of the
    others. Must not: search a size in another way than `plan --search`. */
 #include "plan_search.h"
-#include "driver/fit/fit.h"
 #include "ir/plan/module_settings.h"
 #include "ir/support/num.h"
 #include <math.h>

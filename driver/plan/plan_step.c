@@ -4,7 +4,6 @@
 #include "plan_report.h"
 #include "plan_timeline.h"
 #include "ir/schedule/stream_order.h"
-#include "ir/cost/count.h"
 #include "ir/plan/module_settings.h"
 
 double plan_bytes_sent(const PlanStep *step) {

@@ -5,7 +5,6 @@
    colour-blind people can distinguish. The text is independent of time and machine: the same plan
    gives the same bytes. */
 #include "plan_report.h"
-#include "ir/shape/placement.h"
 #include "runtime/chart.h"
 
 enum {

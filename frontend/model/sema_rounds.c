@@ -3,7 +3,6 @@
    Numbers become a value without dims of which each layer sees its own. Where an operator needs a
    constant (the base of rope), or a mask, the different ones are told apart by such a number: the
    value is computed for each of the few different ones, and each layer chooses (RoundChoice). */
-#include "lower_emit.h"
 #include "sema.h"
 #include <string.h>
 

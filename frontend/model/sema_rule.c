@@ -13,7 +13,6 @@
    parameter before the step, to the output MADE_PROJECTED NAME; pass `optimizer` repeats these ops
    on the updated value. A layer that is called twice has one such rule; a parameter of a frozen
    sub is never updated and has none. */
-#include "ir/made.h"
 #include "build.h"
 #include "lower_emit.h"
 #include "sema_rule.h"

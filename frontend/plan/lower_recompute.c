@@ -4,7 +4,6 @@
    A path is a stack as parameters name it, without the final `.*`. Values that a line lists get
    their name in the IR (attribute `names`) when they are assigned; writing ops depends on nothing
    else of a plan. */
-#include "frontend/model/lower_emit.h"
 #include "plan.h"
 #include "frontend/settings/settings.h"
 #include "ir/plan/setting_default.h"

@@ -1,7 +1,6 @@
 /* Looking up keywords. The words differ in length and first letters, so a short list per length is
    enough: most names are compared with no word or with one. */
 #include "keywords.h"
-#include "ast_reading.h"
 #include "frontend/grammar.h"
 
 static const Keyword table[] = {

@@ -6,7 +6,6 @@
 #include "forecast_source.h"
 #include "ir/support/num.h"
 #include "ir/plan/module_settings.h"
-#include "ir/plan/stage_class.h"
 #include "ir/shape/placement.h"
 #include <string.h>
 

@@ -22,7 +22,6 @@
    Tuning records take precedence (kernel_record.h). */
 #include "kernel_time.h"
 #include "attention_time.h"
-#include "count.h"
 #include "ir/codes.h"
 #include "ir/kernel/gemm_gpu.h"
 #include "ir/schedule/flight.h"

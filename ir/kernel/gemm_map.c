@@ -3,7 +3,6 @@
    them, whole or not, is in one dim (gemm_flat), and its end is the end of that dim. */
 #include "gpu_plan.h"
 #include "ir/codes.h"
-#include "ir/support/num.h"
 
 /* Limits of cuTensorMapEncodeTiled. */
 static const int64_t MOST_SIZE = (int64_t)1 << 32, MOST_STRIDE = ((int64_t)1 << 40) - 1;

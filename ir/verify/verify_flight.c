@@ -11,7 +11,6 @@
    wrong start or wait would be a race, or a rank that waits for ever, which no comparison of
    results finds reliably; so all of it is proved statically. */
 #include "ir/schedule/flight.h"
-#include "ir/schedule/message.h"
 #include "verify.h"
 
 enum { ALIGNED = 16 };

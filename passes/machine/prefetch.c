@@ -22,7 +22,6 @@
 #include "ir/loop.h"
 #include "fill.h"
 #include "prefetch.h"
-#include "ir/schedule/message.h"
 #include "ir/plan/module_settings.h"
 #include "ir/plan/stage_class.h"
 #include "ir/shape/view.h"

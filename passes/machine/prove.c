@@ -26,7 +26,6 @@
 #include "prove.h"
 #include "ir/schedule/flight.h"
 #include "ir/schedule/message.h"
-#include "ir/shape/placement.h"
 #include "ir/schedule/pipeline_schedule.h"
 #include "passes/base/rebuild.h"
 

@@ -18,7 +18,6 @@
    (train.on_nan). Must not: scale the loss itself, which is reported as it is. */
 #include "loss_scale.h"
 #include "guard_nonfinite.h"
-#include "optimizer.h"
 #include "ir/plan/module_settings.h"
 #include <math.h>
 #include <string.h>

@@ -50,7 +50,6 @@
 #include "ir/plan/module_settings.h"
 #include "ir/shape/placement.h"
 #include "guard_nonfinite.h"
-#include "micro.h"
 #include "workers.h"
 #include <math.h>
 #include <string.h>

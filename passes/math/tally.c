@@ -20,7 +20,6 @@
    Last it says where terms of `aux` are those of each micro-batch (aux_parts.c). Must not: change
    the numbers that are computed. */
 #include "passes/math/micro.h"
-#include "passes/simplify/simplify.h"
 #include <string.h>
 
 typedef struct Quotient {

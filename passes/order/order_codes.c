@@ -12,7 +12,6 @@
 #include "ir/codes.h"
 #include "ir/kernel/gpu_plan.h"
 #include "ir/loop.h"
-#include "ir/plan/module_settings.h"
 #include "ir/plan/stage_class.h"
 #include "order.h"
 

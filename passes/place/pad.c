@@ -17,7 +17,6 @@
    axes divide; without axes, to one whose rows the target can read in whole vectors. */
 #include "ir/made.h"
 #include "ir/shape/placement.h"
-#include "passes/tune/gpu.h"
 #include "pad.h"
 #include <math.h>
 #include <string.h>

@@ -12,7 +12,6 @@
    Must not: examine the ops of the rounds. */
 #include "ir/shape/placement.h"
 #include "place.h"
-#include "ir/plan/module_settings.h"
 #include <string.h>
 
 typedef struct Kept { /* of one loop */

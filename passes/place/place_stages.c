@@ -11,7 +11,6 @@
 #include "ir/plan/stage_class.h"
 #include "place.h"
 #include "ir/plan/module_settings.h"
-#include "ir/support/num.h"
 #include <string.h>
 
 typedef struct Stages {

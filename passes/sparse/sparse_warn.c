@@ -4,7 +4,6 @@
    block, blocks of the layout span two of the rank's own: those are partial, and their scores are
    tested one by one. The results are the same. The block size is the divisor by which the mask
    counts. Must not: warn more than once for a word and a size. */
-#include "ir/mask/lists.h"
 #include "ir/support/num.h"
 #include "sparse.h"
 

@@ -20,7 +20,6 @@
 #include "ir/made.h"
 #include "classes.h"
 #include "ir/plan/module_settings.h"
-#include "ir/shape/placement.h"
 #include "ir/plan/stage_class.h"
 #include "ir/word_patterns.h"
 #include "passes/simplify/simplify.h"

@@ -13,7 +13,6 @@
    be. */
 #include "ir/made.h"
 #include "stream.h"
-#include "ir/shape/placement.h"
 
 typedef struct ChunkCut {
   const Chunks *c;

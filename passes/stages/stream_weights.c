@@ -10,7 +10,6 @@
    micro-batches and over layers stays. */
 #include "ir/loop.h"
 #include "stream.h"
-#include "ir/plan/module_settings.h"
 #include "ir/shape/placement.h"
 
 typedef struct WeightCut {

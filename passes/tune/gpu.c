@@ -1,6 +1,5 @@
 /* Cutting kernels for GPUs: functions that families share. See gpu.h. */
 #include "gpu.h"
-#include "tune.h"
 
 enum { REGISTER_FILE = 65536, OF_A_CTA = 1 << 10, MOST_THREADS = 1536 };
 

@@ -1,7 +1,6 @@
 /* Which cuts of a dot a tuner tries on a GPU, one decision after the other: the CTA's tile, its
    warps, the ring of stages and who fills it, splits of k. Which of them can be:
    ir/kernel/gpu_product.c. */
-#include "gpu.h"
 #include "ir/support/num.h"
 #include "tune.h"
 

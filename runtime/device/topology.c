@@ -3,7 +3,6 @@
    parts of these files: missing facts are taken as one socket and one NUMA node. Must not: change
    anything. */
 #include "topology.h"
-#include "runtime/base/base.h"
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>

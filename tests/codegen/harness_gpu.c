@@ -1,6 +1,5 @@
 /* Kernels of GPU targets on the PTX machine: see harness_gpu.h. */
 #include "harness_gpu.h"
-#include "passes/tune/gpu.h"
 #include "tests/common/kernel_params.h"
 #include "tests/gpu/ptx.h"
 #include <stdio.h>

@@ -1,6 +1,5 @@
 /* Keeping a batch of kernels, with all that checking them later needs: see harness_keep.h. */
 #include "harness_keep.h"
-#include "passes/tune/gpu.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/stat.h>

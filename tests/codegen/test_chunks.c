@@ -5,7 +5,6 @@
 #include "ir/kernel/attention_list.h"
 #include "ir/kernel/flash_list.h"
 #include "ir/kernel/gpu_plan.h"
-#include "ir/support/num.h"
 #include "passes/tune/variants.h"
 #include "sparse_program.h"
 #include "harness.h"

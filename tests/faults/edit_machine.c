@@ -6,7 +6,6 @@
 #include "edit_machine.h"
 #include "codegen/codegen.h"
 #include "ir/kernel/nest.h"
-#include "passes/tune/gpu.h"
 #include "tests/common/kernel_params.h"
 #include "tests/gpu/ptx.h"
 #include "tests/programs/jit.h"

@@ -10,7 +10,6 @@
 #include <cmocka.h>
 #include "frontend/lower.h"
 #include "ir/mask/blocks.h"
-#include "ir/mask/mask_range.h"
 #include "ir/support/philox.h" /* what is tried; draws of `random` are defined below */
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,6 @@
 /* Ranks in one process: what collectives do to blocks, worked out by hand, and what they send. */
 #include "common.h"
 #include "ir/interp/interp_ranks.h"
-#include "ir/shape/placement.h"
 
 /* Six ranks: coordinate of a = rank % 2, of b = rank / 2. */
 #define HEAD(after, x, a, b)                                                                       \

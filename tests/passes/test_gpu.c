@@ -9,7 +9,6 @@
 // clang-format on
 #include "ir/cost/budget.h"
 #include "ir/kernel/gemm_gpu.h"
-#include "ir/kernel/gpu_tile.h"
 #include "passes/machine/messages.h"
 #include "passes/tune/gpu.h"
 #include "passes/tune/tune.h"

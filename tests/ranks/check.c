@@ -17,7 +17,6 @@
 #include "ir/cost/budget.h"
 #include "ir/phases.h"
 #include "ir/schedule/flight.h"
-#include "ir/plan/module_settings.h"
 #include "ir/shape/placement.h"
 #include "passes/pass.h"
 #include <math.h>

@@ -5,7 +5,6 @@
    is tried in a process of its own. */
 #include "check.h"
 #include "ir/shape/placement.h"
-#include "ir/verify/verify.h"
 #include "tests/common/limit.h"
 #include <math.h>
 #include <stdio.h>

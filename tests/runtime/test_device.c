@@ -2,7 +2,6 @@
    waking after sleep, scratch of one's own; permutations, windows, columns, splits. */
 #include "folder.h"
 #include "runtime/data/data.h"
-#include "runtime/run.h"
 #include "runtime/data/shuffle.h"
 #include <setjmp.h>
 #include <stdarg.h>
