@@ -26,13 +26,14 @@ typedef struct Target {
   TargetFacts facts;                          /* 0: as the table of facts has it */
   const struct DeviceCode *code;              /* codegen/device_code.h */
   const char *triple, *cpu, *tune, *features; /* for LLVM */
+  bool alone;           /* GPU: its programs run on that generation and no newer one */
   const char *needs;    /* what a processor must have, in LLVM's words: "+avx2,+fma," */
   int64_t l1_bytes;     /* of a core; nothing is decided by it */
   int64_t memory_bytes; /* GPU: of a common one; plans without a machine are fitted into it */
 } Target;
 
 const Target *target_find(const char *name); /* "native": what this machine can do; NULL: unknown */
-/* For a GPU newer than all rows, such as sm_100a: that whose programs run on it. NULL: others. */
+/* For a GPU newer than all rows, such as sm_130: that whose programs run on it. NULL: others. */
 const Target *target_for_newer(const char *name);
 /* Whether this process may run its kernels. Asks the system for registers that it hands out on
    request only. */

@@ -554,7 +554,7 @@ static void put_program(HostWriter *writer, uint32_t tensors, int kernels, int e
   host_string(writer, m->target.name ? m->target.name : "");
   const TargetFacts *cpu = processor_of(m);
   if (module_on_gpu(m)) host_put(writer, ",\n    .sm = %d", (int)m->target.sm);
-  if (m->target.wgmma) host_put(writer, ",\n    .alone = true");
+  if (module_on_gpu(m) && target_of(m)->alone) host_put(writer, ",\n    .alone = true");
   if (cpu) host_put(writer, ",\n    .needs = \"%s\"", target_find(cpu->name)->needs);
   host_put(writer, ",\n    .workers = %d,\n", cpu ? (int)cpu->workers : (int)m->target.workers);
   host_put(writer, "    .scratch = %lld,\n    .arena_bytes = {", (long long)largest_scratch(m));

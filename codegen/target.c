@@ -36,7 +36,7 @@ const Target *target_find(const char *name) {
 const Target *target_for_newer(const char *name) {
   const Target *newest = NULL, *target;
   for (int i = 0; (target = target_at(i)); i++)
-    if (target->facts.sm && !target->facts.wgmma) newest = target;
+    if (target->facts.sm && !target->alone) newest = target;
   int sm;
   return newest && sscanf(name, "sm_%d", &sm) == 1 && sm > newest->facts.sm ? newest : NULL;
 }

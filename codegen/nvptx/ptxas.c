@@ -71,7 +71,7 @@ static const char *fault_of(Arena *arena, bool ok, const char *said) {
    multiprocessor. Told that one is enough, it takes the registers that it needs. */
 static const char *ptxas_run(Arena *arena, const Assembler *assembler, const Target *target,
                              const char *ptx, const char *cubin) {
-  const char *said, *arch = arena_printf(arena, "-arch=%s", target->cpu), *first = NULL;
+  const char *said, *arch = arena_printf(arena, "-arch=%s", target->name), *first = NULL;
   for (int i = 0; i < 2; i++) {
     const char *words[] = {assembler->path,
                            arch,

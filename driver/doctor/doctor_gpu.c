@@ -29,7 +29,7 @@ static const char *target_for(Arena *arena, const CudaApi *api, int sm) {
   const char *best = NULL, *lacks = "too old for shardc";
   for (int i = 0; target_name(i); i++) {
     const Target *target = target_find(target_name(i));
-    bool runs = target->facts.wgmma ? target->facts.sm == sm : target->facts.sm <= sm;
+    bool runs = target->alone ? target->facts.sm == sm : target->facts.sm <= sm;
     if (target->facts.device != DEVICE_GPU || !runs) continue;
     if (reads(api, target)) best = target->name;
     else lacks = "its driver is too old for shardc";

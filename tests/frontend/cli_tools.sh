@@ -94,6 +94,8 @@ if [ -f "$standin/libcuda.so.1" ]; then
   expect 0 "^GPU 0 .*compute capability 9.0 (--target sm_90a), 8.0 GiB, 8 multiprocessors, 99 KiB" doctor
   expect 0 "^NCCL  *[0-9]" doctor
   SHARDC_EMULATE_SM=86 SHARDC_EMULATE_DRIVER=11000 expect 0 "compute capability 8.6 (--target sm_80)" doctor
+  SHARDC_EMULATE_SM=103 expect 0 "compute capability 10.3 (--target sm_103a)" doctor
+  SHARDC_EMULATE_SM=121 expect 0 "compute capability 12.1 (--target sm_90)" doctor
   SHARDC_EMULATE_SM=75 expect 0 "compute capability 7.5 (too old for shardc)" doctor
   SHARDC_EMULATE_DRIVER=10020 expect 0 "(its driver is too old for shardc)" doctor
   SHARDC_EMULATE_FAIL=cuInit=803 expect 0 "^NVIDIA driver  *cannot be used (needed: for GPUs)" doctor

@@ -3,7 +3,7 @@
 Compiles examples for GPUs with ptxas on PATH: shardc fails where a kernel does not assemble, keeps registers in
 memory (spills) or lets tensor instructions wait for each other, so compiling is the check; bf16 and f16 plans must hold
 mma.sync, ldmatrix and cp.async. With gpu_spills, by hand: every example that compiles for a processor and models of
-many sizes (SIZES) in f32, tf32, bf16 and f16 for sm_80, sm_86, sm_89, sm_90 and sm_90a, of kernels alike each once;
+many sizes (SIZES) in f32, tf32, bf16 and f16 for all targets, of kernels alike each once;
 words choose among them (`sm_80`, `bf16`, `gpt2`). Ends with 77 where there is no ptxas.
 """
 import os, shutil, subprocess, sys, tempfile, time
@@ -14,6 +14,7 @@ if not shutil.which('ptxas'):
     sys.exit(77)
 RUNS = [('mlp', 'f32', 'sm_80'), ('tiny', 'bf16', 'sm_80'), ('mlp', 'bf16', 'sm_90'), ('mnist', 'f32', 'sm_89'),
         ('mnist', 'bf16', 'sm_86'),
+        ('mlp', 'bf16', 'sm_100a'), ('mlp', 'bf16', 'sm_103a'), ('mlp', 'bf16', 'sm_120a'),
         ('mlp', 'f16', 'sm_80'), ('mlp', 'bf16', 'sm_90a --quick'),
         ('tiny_llama', 'bf16', 'sm_90a', ('Head=256', 'Seq=128', 'Layers=1'))]  # one block of queries, two of keys
 # Heads of 16 to 256, odd ones too; widths of 32 to 8192; 1 to 32768 places; odd vocabularies.
@@ -63,7 +64,7 @@ def compile_one(folder, example, precision, target, sizes=()):
 def sweep(spills, chosen, folder):
     """Programs and how many had a kernel that fails."""
     programs = failed = 0
-    for target in 'sm_80', 'sm_86', 'sm_89', 'sm_90', 'sm_90a':
+    for target in 'sm_80', 'sm_86', 'sm_89', 'sm_90', 'sm_90a', 'sm_100a', 'sm_103a', 'sm_120a':
         for precision in 'bf16', 'f16', 'tf32', 'f32':
             for example, list_ in SIZES.items():
                 if any(w not in (target, precision, example) for w in chosen): continue
