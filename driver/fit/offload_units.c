@@ -2,7 +2,7 @@
    stack is a unit, and all parameters outside of stacks are one; if the plan names paths, its paths
    are the units. A change of a plan has a list of paths for each word; it replaces the lines
    `offload`, but not the offload of saved values of layers. Must not: run passes. */
-#include "fit.h"
+#include "search.h"
 #include "ir/plan/layer_range.h"
 #include "ir/plan/module_settings.h"
 #include "ir/plan/stage_offload.h"

@@ -12,7 +12,7 @@
    these cut, are in it. Must not: keep a whole round longer than its iteration. */
 #include "ir/made.h"
 #include "ir/support/num.h"
-#include "zero_site.h"
+#include "zero.h"
 
 /* The member's part of the update, without rounds, on x, for f. */
 static ValueId replay(Zero *zero, Fn *fn, const ZeroGroup *group, const ZeroMember *member,

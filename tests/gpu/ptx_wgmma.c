@@ -14,7 +14,8 @@
  *
  * Must not: know other layouts: a descriptor that asks for one ends the launch. */
 #include "ptx_lanes.h"
-#include "ptx_memory.h"
+#include "ptx_read.h"
+#include <stdio.h>
 #include <stdlib.h>
 
 enum { IN_REGISTERS = 4 };

@@ -2,6 +2,7 @@
 
   sizes     functions: half <= 16 lines, nine in ten <= 60, none above 120; files <= 600 lines
   layers    includes follow the direction of knowledge: each folder sees those that its row in SEES names
+  includes  a C file uses a name of each header of the tree that it includes
   heads     every source file opens with a comment that says what it does
   tables    every op of ops.def has an entry in docs/ir.md and, if differentiable, a row in grad.def
   families  every row of families.def has what a kernel family is made of
@@ -124,6 +125,31 @@ def layers():
     return bad
 
 
+def declared(header):
+    """Names that a header declares: macros, functions, types, constants; None: it expands a table to such names."""
+    body = re.sub(r'/\*.*?\*/', '', text(header), flags=re.S)
+    if '.def"' in body: return None
+    found = set(re.findall(r'^#define (\w+)', body, re.M)) | set(re.findall(r'\b(\w+)\(', body))
+    found |= set(re.findall(r'\} ?(\w+);', body)) | set(re.findall(r'\bstruct (\w+)', body))
+    for members in re.findall(r'\benum[^{;]*\{([^}]*)\}', body): found |= set(re.findall(r'\w+', members))
+    whole = r'^(?!#)\w[^;{}()]*;|^struct \w+ \{.*?^\}'               # variables, and members of announced structs
+    for words in re.findall(whole, body, re.M | re.S): found |= set(re.findall(r'\w+', words))
+    return found
+
+
+def includes():
+    bad, seen, names = [], 0, {}
+    for f in files('.c'):
+        if f.split('/')[0] not in ROOMS: continue
+        words = set(re.findall(r'\w+', re.sub(r'^#include[^\n]*|/\*.*?\*/', '', text(f), flags=re.M | re.S)))
+        for header in included(f):
+            if not header.endswith('.h') or os.path.basename(header)[:-2] == os.path.basename(f)[:-2]: continue
+            if header not in names: names[header] = declared(header)
+            seen += 1
+            if names[header] and not names[header] & words: bad.append(f'{f} uses nothing of {header}')
+    return bad if seen > 1000 else bad + [f'`includes` found {seen} includes']
+
+
 def heads():
     ok = re.compile(r'^(#!.*\n)?\s*(/\*|//|#|"""|%top|%\{|%option)')
     return [f'{f}: does not open with a comment' for f in files('.c', '.h', '.py', '.sh', '.def', '.l', '.y')
@@ -209,8 +235,8 @@ def marks():
             for i, line in enumerate(text(f).split('\n'), 1) if mark.search(line)]
 
 
-RULES = dict(sizes=sizes, layers=layers, heads=heads, tables=tables, families=families, seam=seam, results=results,
-             marks=marks)
+RULES = dict(sizes=sizes, layers=layers, includes=includes, heads=heads, tables=tables, families=families, seam=seam,
+             results=results, marks=marks)
 wrong = 0
 for rule in sys.argv[2:] or RULES:
     for line in RULES[rule](): print(f'{rule}: {line}'); wrong += 1
