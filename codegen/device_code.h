@@ -17,12 +17,10 @@ typedef struct DeviceCode {
   void (*init)(void);                              /* LLVM's parts for it */
   const KernelFamily *(*family)(const char *name); /* NULL: it has none of that name */
   const char *passes;                              /* LLVM's pass pipeline */
-  LLVMCodeGenOptLevel
-      quick; /* of LLVM's code generator with --quick: the least that its code bears */
-  LLVMCodeGenFileType file;   /* the output of LLVM for a kernel */
-  const char *ending;         /* of the names of such files */
-  const char *assembled;      /* of the names of its assembler's files */
-  const char *comment;        /* begins a comment in its assembly */
+  LLVMCodeGenFileType file;                        /* the output of LLVM for a kernel */
+  const char *ending;                              /* of the names of such files */
+  const char *assembled;                           /* of the names of its assembler's files */
+  const char *comment;                             /* begins a comment in its assembly */
   const char *head_end;       /* a word of the last line of a file's head; NULL: it has no head */
   bool images;                /* kernels are data of the executable, not linked into it */
   const char *record, *await; /* calls of its library at the start and the wait of a message */

@@ -68,8 +68,10 @@ static const char *passes_of(const Target *t, bool quick) {
   return quick ? "function(mem2reg,early-cse)" : t->code->passes;
 }
 
+/* quick: the least that is correct. Registers copied between wgmma make ptxas put them in turn. */
 static LLVMCodeGenOptLevel level_of(const Target *t, bool quick) {
-  return quick ? t->code->quick : LLVMCodeGenLevelAggressive;
+  if (!quick) return LLVMCodeGenLevelAggressive;
+  return t->facts.wgmma ? LLVMCodeGenLevelLess : LLVMCodeGenLevelNone;
 }
 
 static void optimize(Emit *e, LLVMTargetMachineRef machine, bool quick) {

@@ -59,7 +59,6 @@ const DeviceCode nvptx_code = {
     .init = init,
     .family = nvptx_family,
     .passes = passes,
-    .quick = LLVMCodeGenLevelLess, /* registers copied between wgmma make ptxas put them in turn */
     .file = LLVMAssemblyFile,
     .ending = ".ptx",
     .assembled = ".cubin",

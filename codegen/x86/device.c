@@ -73,7 +73,6 @@ const DeviceCode x86_code = {
     .init = init,
     .family = x86_family,
     .passes = passes,
-    .quick = LLVMCodeGenLevelNone,
     .file = LLVMObjectFile,
     .ending = ".o",
     .comment = "#",
