@@ -2,6 +2,7 @@
    format that nobody named can be the right one for this vocabulary. Must not: read the numbers
    (files may be huge). */
 #include "data.h"
+#include <stdio.h>
 #include <string.h>
 
 /* ---- columns ---- */
@@ -27,10 +28,54 @@ static bool column_rows(const DataFile *file, int64_t numbers, const rt_tensor *
   return rt_at(f, file->path, "", -1);
 }
 
+/* Where the numbers of a sample are cut into dims: products of its first dims, growing, between 1
+   and all. */
+static int cuts_of(const int64_t *size, int rank, int64_t all, int64_t *cut) {
+  int n = 0;
+  int64_t before = 1;
+  for (int i = 1; i < rank; i++) {
+    before *= size[i];
+    if (before > (n ? cut[n - 1] : 1) && before < all) cut[n++] = before;
+  }
+  return n;
+}
+
+static bool has_all(const int64_t *cut, int n, const int64_t *of, int nof) {
+  for (int i = 0, k = 0; i < nof; i++) {
+    while (k < n && cut[k] < of[i]) k++;
+    if (k == n || cut[k] != of[i]) return false;
+  }
+  return true;
+}
+
+static void sizes_text(const int64_t *size, int rank, char text[100]) {
+  size_t n = 0;
+  for (int i = 1; i < rank && n < 100; i++)
+    n += (size_t)snprintf(text + n, 100 - n, "%s%lld", i > 1 ? " x " : "", (long long)size[i]);
+}
+
+/* Rows may join neighbouring dims of the input, or cut them further; any other dims are those of
+   an array in another order, such as images whose channels come first. */
+static bool column_order(const DataFile *file, int64_t numbers, const rt_tensor *input, Fault *f) {
+  int64_t own[RT_MAX_RANK], read[RT_MAX_RANK];
+  int n = cuts_of(input->size, input->rank, numbers, own),
+      m = cuts_of(file->array.size, file->array.rank, numbers, read);
+  if (has_all(own, n, read, m) || has_all(read, m, own, n)) return true;
+  char of_input[100], of_file[100];
+  sizes_text(input->size, input->rank, of_input);
+  sizes_text(file->array.size, file->array.rank, of_file);
+  rt_fault(f, 205, "a sample of input %s is %s numbers, a row of the file is %s", input->name,
+           of_input, of_file);
+  rt_help(f, "`numpy.transpose` gives an array the order of the input's dimensions; "
+             "`array.reshape(len(array), -1)` says that its numbers are in this order");
+  return rt_at(f, file->path, "", -1);
+}
+
 bool rt_columns_fit(const Stream *stream, const rt_tensor *input, Fault *f) {
   for (int i = 0; i < stream->nparts; i++)
     if (!column_said(&stream->part[i], input, f) ||
-        !column_rows(&stream->part[i], stream->stride, input, f))
+        !column_rows(&stream->part[i], stream->stride, input, f) ||
+        !column_order(&stream->part[i], stream->stride, input, f))
       return false;
   return true;
 }

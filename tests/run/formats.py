@@ -179,6 +179,23 @@ def one(name, content, words, format, result):
     return 'refused' if re.search(result, p.stderr, re.S) else 'refused for this model'
 
 
+COLUMN = '''dims { Batch; Row = 3; Chan = 4 }
+model M { input x [Batch, Row, Chan]; param w [Chan] ~ normal(1); loss sum[*](x * w) }
+train t for M { batch 5; steps 1; data columns(x = "%s/x.npy"); optim sgd }
+'''
+
+
+def column(fits, *sample):
+    """A column whose rows have these dims."""
+    open(f'{d}/x.npy', 'wb').write(npy('<f4', [1] * 60, (5, *sample)))
+    open(f'{d}/column.shard', 'w').write(COLUMN % d)
+    said = run(shardc, 'check', f'{d}/column.shard', expect=0 if fits else 1)[1]
+    rows = ' x '.join(map(str, sample))
+    check(fits or f'E1404]: a sample of input x is 3 x 4 numbers, a row of the file is {rows}' in said, said)
+
+
+for sample in (3, 4), (12,), (1, 3, 1, 4), (3, 2, 2): column(True, *sample)
+for sample in (4, 3), (2, 6), (6, 2), (2, 2, 3), (1, 4, 3, 1): column(False, *sample)
 made = [one(*row) for row in ROWS]
 for kind in sorted(set(made)): print(f'{kind}: {made.count(kind)}')
 shutil.rmtree(d)
