@@ -3,13 +3,14 @@
 # RUNS runs are the same on every machine: one seed, and no findings of earlier runs. A time in seconds continues from
 # these, optimized and with a random seed. Seeds are the examples, the library, the files of tests/frontend and past
 # findings (seeds/fuzz_front); the dictionary is made from the tables of words. An input that takes minutes hangs;
-# seconds are what a busy machine takes. Objects stay in BUILD/fuzz_front-LEVEL and are made anew when a source or
-# header changed. Exit 77 (skipped) where no clang has the fuzzer library.
+# seconds are what a busy machine takes. RUNS runs trace no compares, most of which are the sanitizers' own before
+# accesses. Objects stay in BUILD/fuzz_front-LEVEL and are made anew when a source or header changed. Exit 77
+# (skipped) where no clang has the fuzzer library.
 set -eu
 root=$1 build=$2 much=$3; shift 3
 case $much in
-*s) level=-O1 limit="-max_total_time=${much%s}" ;;
-*) level=-O0 limit="-runs=$much -seed=1 -reload=0" ;;
+*s) level=-O1 traces= limit="-max_total_time=${much%s}" ;;
+*) level=-O0 traces=-fno-sanitize-coverage=trace-cmp limit="-runs=$much -seed=1 -reload=0" ;;
 esac
 work=$build/fuzz_front$level
 mkdir -p "$work"
@@ -20,7 +21,7 @@ done
 [ "$clang" = none ] && { echo 'no clang with the fuzzer library (package libclang-rt-19-dev)'; exit 77; }
 compile() {
   "$clang" -std=c17 -D_GNU_SOURCE "$level" -gline-tables-only -I"$root" -I"$build" \
-    -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined -c "$1" -o "$2"
+    -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined ${traces:+"$traces"} -c "$1" -o "$2"
 }
 newest=$(find "$root/frontend" "$root/ir" \( -name '*.h' -o -name '*.def' \) -print0 | xargs -0 ls -t | head -1)
 
