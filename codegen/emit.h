@@ -57,7 +57,7 @@ struct Emit {
   const char *symbol;  /* of the kernel, in C: phases are SYMBOL_p0, .. */
   bool quick;          /* leave out what only saves time: unrolled loops, prefetches */
   LLVMValueRef pointer[MAX_RESULTS * 4]; /* buffers of this phase, loaded at its start */
-  LLVMValueRef map[4]; /* GPU: its tensor maps (ir/kernel/tensor_map.h); NULL: none */
+  LLVMValueRef map[6]; /* GPU: its tensor maps (ir/kernel/tensor_map.h); NULL: none */
 };
 
 /* life of an Emit (emit.c); the caller sets the module's data layout before emitting */

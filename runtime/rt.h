@@ -31,7 +31,7 @@ typedef enum rt_part { /* of a step's time: by which rate of a machine block a k
 /* How bulk copies of a kernel see a buffer: a parameter of 128 bytes that the driver encodes
    (cuTensorMapEncodeTiled), after the addresses of all buffers. Dims begin with the contiguous one;
    elements, distances in bytes, elements of the box that a copy brings. */
-enum { RT_MAP_RANK = 5, RT_KERNEL_MAPS = 4 };
+enum { RT_MAP_RANK = 5, RT_KERNEL_MAPS = 6 };
 typedef struct rt_tensor_map {
   int buffer, elem_bytes, rank;
   int64_t size[RT_MAP_RANK], stride[RT_MAP_RANK], box[RT_MAP_RANK];

@@ -36,6 +36,10 @@ typedef struct Gemm {
   struct GemmCodes *codes;
   LLVMValueRef share, first, end; /* i32: equal shares: the CTA's; its tiles of k, of all tiles */
   LLVMValueRef tile_end;          /* .. where those of the tile of the result end */
+  LLVMValueRef room,
+      row;        /* i32: bulk copies of results: of the warp: its part of shared memory, its
+                             first row in the tile */
+  Registers come; /* i32: the parity of its mbarrier for elements that come so */
 } Gemm;
 
 /* ---- the whole (gemm.c) ---- */
@@ -56,10 +60,15 @@ void gemm_bulk_bring(Gemm *x, LLVMValueRef kt, LLVMValueRef number, LLVMValueRef
 
 /* ---- results that leave by bulk tensor copies (gemm_leave.c) ---- */
 static inline bool gemm_leaves(const Gemm *x) { return x->g.tile[GEMM_BY] == BY_BULK_ALL; }
-/* By all lanes of a warp: its rows of a tile; room: i32: its part of shared memory; row: i32: the
-   first of them in the tile. */
-void gemm_leave_tile(Gemm *x, LLVMValueRef room, LLVMValueRef row);
-void gemm_leave_end(Gemm *x); /* after the last tile */
+static inline bool gemm_has_elements(const Gemm *x) { return gemm_leaves(x) && x->p.elements; }
+/* i32: the mbarrier of a warp, by the number of its first row in a tile. */
+LLVMValueRef gemm_leave_signal(Gemm *x, LLVMValueRef row);
+/* By all lanes of a warp. room: i32: its part of shared memory; row: i32: its first row in a tile
+ */
+void gemm_leave_start(Gemm *x, LLVMValueRef room, LLVMValueRef row);
+void gemm_leave_bring(Gemm *x); /* begins the copies of elements of its rows of a tile */
+void gemm_leave_tile(Gemm *x);  /* its rows of the tile */
+void gemm_leave_end(Gemm *x);   /* after the last tile */
 
 /* ---- equal shares of it (gemm_shares.c) ---- */
 void gemm_shares_take(Gemm *x);  /* by all threads, before a barrier: the CTA takes a share; */
@@ -103,6 +112,7 @@ LLVMValueRef gemm_out_turn(Gemm *x, LLVMValueRef at, LLVMValueRef block);
    where each four of them are in shared memory. */
 typedef struct GemmOut {
   LLVMValueRef m, n, sum, at[2];
+  LLVMValueRef element[PRODUCT_ELEMENTS]; /* words of the product's elements; NULL: in memory */
 } GemmOut;
 /* Their results, as they are computed with. */
 void gemm_out_values(Gemm *x, const GemmOut *out, LLVMValueRef value[MAX_RESULTS]);

@@ -36,6 +36,8 @@ void gemm_bulk_begin(Gemm *gemm) {
     bulk_begin(w, gemm_bulk_full(gemm, warp_i32(w, s)), 1);
     bulk_begin(w, gemm_bulk_empty(gemm, warp_i32(w, s)), warps);
   }
+  for (int warp = 0; gemm_has_elements(gemm) && warp < warps; warp++)
+    bulk_begin(w, gemm_leave_signal(gemm, warp_i32(w, warp * WGMMA_LEAVE_ROWS)), 1);
   bulk_begun(w);
   emit_end_if(gemm->e, first);
   warp_barrier(w);

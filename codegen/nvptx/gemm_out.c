@@ -35,19 +35,29 @@ typedef struct Evaluated { /* the results of some columns of a row */
   LLVMValueRef value[MAX_RESULTS], term; /* term: of sums of columns */
 } Evaluated;
 
-static void evaluate(Gemm *gemm, LLVMValueRef batch, LLVMValueRef m, LLVMValueRef n,
-                     LLVMValueRef sum, Evaluated *out) {
+/* A word has two neighbours. */
+static void bind_element(Gemm *gemm, uint32_t arg, LLVMValueRef word) {
+  Emit *emit = gemm->e;
+  ValueId v = gemm->k->args.at[arg];
+  Elem elem = value_type(gemm->k, v)->elem;
+  LLVMTypeRef two = LLVMVectorType(emit_memory_type(emit, elem), 2);
+  expr_bind(emit, v, expr_from_memory(emit, elem, LLVMBuildBitCast(emit->builder, word, two, "")));
+}
+
+static void evaluate(Gemm *gemm, LLVMValueRef batch, const GemmOut *from, Evaluated *out) {
   Emit *emit = gemm->e;
   out->p = (Point){0};
   gemm_set_dims(gemm, &out->p, &gemm->p.batch, batch);
-  gemm_set_dims(gemm, &out->p, &gemm->p.m, m);
-  set_columns(gemm, &out->p, n);
+  gemm_set_dims(gemm, &out->p, &gemm->p.m, from->m);
+  set_columns(gemm, &out->p, from->n);
   for (int i = 0; i < gemm->p.nzero; i++)
     point_set(&out->p, (Index){.dim = gemm->p.zero[i], .at = emit_index(emit, 0)});
   product_add_names(emit, &gemm->p, &out->p);
   expr_reset(emit);
   expr_bind(emit, gemm->p.value,
-            expr_convert(emit, sum, ELEM_f32, value_type(gemm->k, gemm->p.value)->elem));
+            expr_convert(emit, from->sum, ELEM_f32, value_type(gemm->k, gemm->p.value)->elem));
+  for (int i = 0; i < PRODUCT_ELEMENTS; i++)
+    if (from->element[i]) bind_element(gemm, gemm->p.element[i], from->element[i]);
   for (uint32_t i = 0; i < gemm->k->results.n; i++)
     if (gemm->k->results.at[i] != gemm->p.columns)
       out->value[i] = expr_value(emit, gemm->k->results.at[i], &out->p);
@@ -64,10 +74,9 @@ static void store(Gemm *gemm, const Evaluated *from) {
 }
 
 /* All results are evaluated before one is stored: a result may have the buffer of an operand. */
-static void put_results(Gemm *gemm, LLVMValueRef batch, LLVMValueRef m, LLVMValueRef n,
-                        LLVMValueRef sum) {
+static void put_results(Gemm *gemm, LLVMValueRef batch, const GemmOut *out) {
   Evaluated evaluated;
-  evaluate(gemm, batch, m, n, sum, &evaluated);
+  evaluate(gemm, batch, out, &evaluated);
   store(gemm, &evaluated);
 }
 
@@ -101,7 +110,7 @@ static void leave(Gemm *gemm, const GemmOut *out, const Evaluated *from) {
 static void put(Gemm *gemm, const GemmOut *out) {
   if (!gemm_is_split(&gemm->g)) {
     Evaluated evaluated = {0};
-    evaluate(gemm, gemm->batch, out->m, out->n, out->sum, &evaluated);
+    evaluate(gemm, gemm->batch, out, &evaluated);
     leave(gemm, out, &evaluated);
     return;
   }
@@ -121,7 +130,7 @@ static LLVMValueRef inside(Gemm *gemm, LLVMValueRef m, LLVMValueRef n) {
 
 void gemm_out_values(Gemm *gemm, const GemmOut *out, LLVMValueRef value[MAX_RESULTS]) {
   Evaluated evaluated = {0};
-  evaluate(gemm, gemm->batch, out->m, out->n, out->sum, &evaluated);
+  evaluate(gemm, gemm->batch, out, &evaluated);
   memcpy(value, evaluated.value, sizeof evaluated.value);
 }
 
@@ -140,8 +149,7 @@ void gemm_out_put_all(Gemm *gemm, const GemmOut *out, int count) {
     for (int i = 0; i < count; i++) gemm_out_put(gemm, &out[i]);
     return;
   }
-  for (int i = 0; i < count; i++)
-    evaluate(gemm, gemm->batch, out[i].m, out[i].n, out[i].sum, &evaluated[i]);
+  for (int i = 0; i < count; i++) evaluate(gemm, gemm->batch, &out[i], &evaluated[i]);
   for (int i = 0; i < count; i++) leave(gemm, &out[i], &evaluated[i]);
 }
 
@@ -228,6 +236,7 @@ void gemm_reduce(Gemm *gemm) {
   LLVMValueRef batch = LLVMBuildUDiv(emit->builder, above, emit_i64(emit, gemm->g.m), "");
   LLVMValueRef at[] = {batch, m, n};
   for (int i = 0; i < 3; i++) at[i] = LLVMBuildTrunc(emit->builder, at[i], w->i32, "");
-  put_results(gemm, at[0], at[1], at[2], sum_splits(gemm, loop.i));
+  GemmOut out = {.m = at[1], .n = at[2], .sum = sum_splits(gemm, loop.i)};
+  put_results(gemm, at[0], &out);
   emit_loop_end(emit, &loop);
 }

@@ -301,6 +301,16 @@ static void leave(Gemm *gemm, const Turn *oldest) {
   advance(gemm, oldest);
 }
 
+/* With the first tile of k of a tile of the result, while it is multiplied; or before, where k
+   may have no tiles. */
+static void bring_elements(Gemm *gemm, LLVMValueRef kt) {
+  if (!gemm_has_elements(gemm) || gemm->g.seek_ctas) return;
+  LLVMValueRef first = LLVMBuildICmp(gemm->e->builder, LLVMIntEQ, kt, warp_i32(&gemm->w, 0), "");
+  Branch branch = emit_if(gemm->e, first);
+  gemm_leave_bring(gemm);
+  emit_end_if(gemm->e, branch);
+}
+
 /* All of k for one tile of the result. */
 static void multiply(Gemm *gemm, const Turn *newest, const Turn *oldest, LLVMValueRef group) {
   Warp *w = &gemm->w;
@@ -310,6 +320,7 @@ static void multiply(Gemm *gemm, const Turn *newest, const Turn *oldest, LLVMVal
   LLVMValueRef begun = warp_less(w, gemm->from, kt);
   wait_full(gemm, newest);
   multiply_tile(gemm, now(gemm, newest), group, begun);
+  bring_elements(gemm, kt);
   warpgroup_wait(w, 1, &gemm->sums);
   Branch before = emit_if(gemm->e, begun);
   leave(gemm, oldest);
@@ -332,6 +343,7 @@ static void multiply_codes(Gemm *gemm, const Turn *turn, LLVMValueRef group) {
   Loop loop = each_tile_of_k(gemm, &kt);
   wait_full(gemm, turn);
   multiply_tile(gemm, now(gemm, turn), group, NULL);
+  bring_elements(gemm, kt);
   gemm_codes_scales(gemm, kt);
   gemm_codes_wait(gemm);
   leave(gemm, turn);
@@ -450,7 +462,7 @@ static void put_columns(Gemm *gemm, const Leaving *of, int columns) {
 
 static void put_tile(Gemm *gemm, const Out *out) {
   if (gemm_leaves(gemm)) {
-    gemm_leave_tile(gemm, out->room, out->row);
+    gemm_leave_tile(gemm);
     return;
   }
   int all = (int)gemm->g.tile[GEMM_N];
@@ -490,10 +502,12 @@ static void multiply_all(Gemm *gemm, LLVMValueRef warp) {
   gemm->sums = warp_registers(w, w->f32, (int)gemm->g.tile[GEMM_N] / 2);
   if (gemm_has_columns(gemm)) gemm_columns_start(gemm);
   if (gemm->p.codes) gemm_codes_start(gemm, out.row);
+  if (gemm_leaves(gemm)) gemm_leave_start(gemm, out.room, out.row);
   Turn newest = turn_new(gemm, 0), oldest = turn_new(gemm, NO_PARITY);
   for (int s = 0; !gemm_is_bulk(gemm) && s < stages(gemm); s++)
     warpgroup_arrive(w, empty(gemm, warp_i32(w, s)), everybody(gemm));
   Loop tile = each_tile(gemm);
+  if (gemm_has_elements(gemm) && gemm->g.seek_ctas) gemm_leave_bring(gemm);
   if (gemm->p.codes) multiply_codes(gemm, &newest, group);
   else multiply(gemm, &newest, &oldest, group);
   if (gemm_is_shared(&gemm->g)) put_shared(gemm, &out);

@@ -44,6 +44,7 @@ enum { MMA, WGMMA }; /* instructions of products; wgmma is sm_90a's alone, no ne
               .shares = (math) == WGMMA,                                                          \
               .bulk = (math) == WGMMA,                                                            \
               .bulk_results = (math) == WGMMA,                                                    \
+              .bulk_elements = (math) == WGMMA,                                                   \
               .widths = (math) == WGMMA,                                                          \
               .wgmma_attention = (math) == WGMMA},                                                \
     .memory_bytes = (memory)*GIB,                                                                  \

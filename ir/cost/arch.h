@@ -14,7 +14,8 @@ typedef struct Arch {
   double products, attention;  /* share of the peak, without the ends of tiles */
   struct { /* products whose operands are filled by bulk copies; 0: the arch has none */
     double products, ramp; /* the same two of these */
-    double leave;          /* their ramp, if results leave by bulk copies as well */
+    double leave;          /* their ramp, if results leave by bulk copies as well, and */
+    double element;        /* .. terms more for each element that comes so (a residual) */
   } bulk;
   struct { /* attention by warpgroups, by a model (attention_time.h); 0: the arch has none */
     double products, unit; /* share of the peak of its products; that by which its work is counted,

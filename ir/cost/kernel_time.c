@@ -108,7 +108,8 @@ static double stretch(const Arch *reach, const KernelShape *shape) {
   if (codes && !reach->processors) return codes_stretch(reach);
   if (codes) return codes_stretch(reach) * stretch_of(reach, shape->size, reach->columns);
   Arch bulk = *reach;
-  bulk.ramp = shape->groups.by == BY_BULK_ALL ? reach->bulk.leave : reach->bulk.ramp;
+  double leave = reach->bulk.leave + shape->groups.elements * reach->bulk.element;
+  bulk.ramp = shape->groups.by == BY_BULK_ALL ? leave : reach->bulk.ramp;
   bool filled = by_bulk(reach, shape);
   double rate = filled ? reach->products / reach->bulk.products : 1;
   if (!reach->processors) return rate;

@@ -52,24 +52,34 @@ static void plan_out(GemmPlan *plan) {
     if (plan->out_rows % 32 || plan->out_rows / 2 * t[GEMM_WARP_N] % (32 * t[GEMM_LANES])) break;
 }
 
+/* For a panel of each of its columns; if elements are brought, they have rooms of their own, all of
+   a tile at once, and a second result one more. */
+static int64_t rooms_of(const Product *product, const GemmPlan *plan) {
+  int64_t panels = gemm_panels_across(plan);
+  if (!product->elements) return panels;
+  return panels * product->elements + max_i64(product->results - product->elements, 0);
+}
+
 /* Each warp has eight of its 16 rows at once, and no more columns than these; or, for bulk copies,
    all of them in 16 bits. */
-static void plan_warpgroups(GemmPlan *plan) {
+static void plan_warpgroups(const Product *product, GemmPlan *plan) {
   const int64_t *t = plan->tile;
   plan->out_rows = 8, plan->out_pitch = (WGMMA_OUT + 8) * 4, plan->passes = 1;
-  if (t[GEMM_BY] == BY_BULK_ALL)
-    plan->out_rows = WGMMA_LEAVE_ROWS, plan->out_pitch = gemm_result_panels(plan) * WGMMA_PANEL;
+  plan->rooms = t[GEMM_BY] == BY_BULK_ALL ? rooms_of(product, plan) : 0;
+  if (plan->rooms) plan->out_rows = WGMMA_LEAVE_ROWS, plan->out_pitch = plan->rooms * WGMMA_PANEL;
   plan->threads[0] = WGMMA_THREADS * (1 + plan->warps_m);
   plan->shared[0] = t[GEMM_STAGES] * plan->stage +
                     plan->warps_m * WGMMA_THREADS / 32 * plan->out_rows * plan->out_pitch;
   plan->signals_at = plan->shared[0];
   if (t[GEMM_BY] != BY_THREADS)
     plan->shared[0] += round_up(2 * SIGNAL_BYTES * t[GEMM_STAGES], CACHE_LINE);
+  plan->elements_at = plan->shared[0];
+  if (plan->rooms && product->elements) plan->shared[0] += CACHE_LINE;
   plan->share_at = plan->shared[0];
   if (gemm_is_shared(plan)) plan->shared[0] += CACHE_LINE;
 }
 
-static void plan_phases(GemmPlan *plan) {
+static void plan_phases(const Product *product, GemmPlan *plan) {
   const int64_t *t = plan->tile;
   int64_t elements = plan->batches * plan->m * plan->n;
   plan->phases = plan->splits > 1 ? 2 : 1;
@@ -80,7 +90,7 @@ static void plan_phases(GemmPlan *plan) {
   plan->workspace = plan->phases > 1 ? elements * plan->splits * 4 : 0;
   plan->chunks[1] = ceil_div(elements, REDUCE_THREADS * REDUCE_EACH * t[GEMM_LANES]);
   plan->threads[1] = REDUCE_THREADS;
-  if (plan->math == GEMM_WGMMA) plan_warpgroups(plan);
+  if (plan->math == GEMM_WGMMA) plan_warpgroups(product, plan);
 }
 
 static void plan_shares(GemmPlan *plan, int64_t ctas) {
@@ -139,7 +149,7 @@ GemmPlan gemm_plan(const Product *product, GemmMath math, const int64_t tile[GEM
   plan.warps_m = (int)(tile[GEMM_M] / tile[GEMM_WARP_M]);
   plan.warps_n = (int)(tile[GEMM_N] / tile[GEMM_WARP_N]);
   plan_out(&plan);
-  plan_phases(&plan);
+  plan_phases(product, &plan);
   if (seeks(product, tile)) {
     plan.seek_ctas = plan.batches * plan.tiles_m, plan.seek_at = plan.workspace;
     plan.workspace += plan.seek_ctas * 4;

@@ -114,10 +114,12 @@ typedef struct GemmPlan {
   int64_t seek_ctas; /* of a phase before them: a word for each row tile, at seek_at of the
                         workspace; 0: there is none */
   int64_t seek_at, workspace;
-  SumLines lines;     /* sums of columns: of the rows of a tile, with wgmma of a warpgroup */
-  int64_t signals_at; /* bulk copies: offset of the ring's mbarriers in shared memory */
-  int64_t share_at;   /* equal shares: offset of the CTA's number in shared memory; */
-  int64_t pieces_at;  /* of sums that other CTAs add, one tile for each, in the workspace */
+  SumLines lines;      /* sums of columns: of the rows of a tile, with wgmma of a warpgroup */
+  int64_t signals_at;  /* bulk copies: offset of the ring's mbarriers in shared memory */
+  int64_t rooms;       /* of a warp, for panels that leave by bulk copies */
+  int64_t elements_at; /* mbarriers of panels of other arguments, one for each warp: offset */
+  int64_t share_at;    /* equal shares: offset of the CTA's number in shared memory; */
+  int64_t pieces_at;   /* of sums that other CTAs add, one tile for each, in the workspace */
 } GemmPlan;
 
 /* Elements of k in a stage of wgmma. */
@@ -138,8 +140,8 @@ static inline bool gemm_is_split(const GemmPlan *plan) { return plan->splits > 1
 static inline int64_t gemm_tiles(const GemmPlan *plan) { /* of the result, of one range of k */
   return plan->batches * plan->tiles_m * plan->tiles_n * plan->splits;
 }
-/* How bulk copies see an operand, or a result. Coordinate i is a range of k, of rows or columns, or
-   of batches; of a result one of columns, rows, or batches: number / below, modulo its size unless
+/* How bulk copies see an operand, or panels. Coordinate i is a range of k, of rows or columns, or
+   of batches; of panels one of columns, rows, or batches: number / below, modulo its size unless
    it is the outermost of its kind. */
 enum { OF_K, OF_MN, OF_BATCH, OF_N = OF_K };
 typedef struct GemmMap {
@@ -150,11 +152,12 @@ typedef struct GemmMap {
 } GemmMap;
 /* false: more dims than a map has, or none in a direction */
 bool gemm_map(const Product *product, const GemmPlan *plan, bool side_b, GemmMap *out);
-/* The same of a result of the kernel, of 16 bits, which leaves in panels of WGMMA_LEAVE columns.
-   The last one of a tile ends where the tile does, and may begin within the panel before it. */
-bool gemm_result_map(const Fn *k, const Product *product, const GemmPlan *plan, uint32_t result,
-                     GemmMap *out);
-static inline int64_t gemm_result_panels(const GemmPlan *plan) {
+/* The same of a result of the kernel or an argument with its dims, of 16 bits, by its buffer, in
+   panels of WGMMA_LEAVE columns. The last one of a tile ends where the tile does, and may begin
+   within the panel before it. */
+bool gemm_panel_map(const Fn *k, const Product *product, const GemmPlan *plan, uint32_t buffer,
+                    GemmMap *out);
+static inline int64_t gemm_panels_across(const GemmPlan *plan) {
   return (plan->tile[GEMM_N] + WGMMA_LEAVE - 1) / WGMMA_LEAVE;
 }
 /* Bytes that one tile of k of an operand brings. */

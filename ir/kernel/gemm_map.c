@@ -62,10 +62,10 @@ static bool strides_fit(const TensorMap *map) {
   return map->stride[0] == elem_bytes(map->elem);
 }
 
-bool gemm_result_map(const Fn *k, const Product *product, const GemmPlan *plan, uint32_t result,
-                     GemmMap *out) {
-  ValueId v = k->results.at[result];
-  uint32_t buffer = k->args.n + result;
+bool gemm_panel_map(const Fn *k, const Product *product, const GemmPlan *plan, uint32_t buffer,
+                    GemmMap *out) {
+  bool read = buffer < k->args.n;
+  ValueId v = read ? k->args.at[buffer] : k->results.at[buffer - k->args.n];
   const Type *type = value_type(k, v);
   *out = (GemmMap){.map = {.buffer = buffer, .elem = type->elem}};
   if (!elem_is_half(type->elem) || kernel_codes(k, buffer, &(Codes){0}) || !gpu_aligned(k, buffer))
@@ -82,6 +82,21 @@ bool gemm_result_map(const Fn *k, const Product *product, const GemmPlan *plan, 
          push_dims(out, &batches, false, OF_BATCH, 1) && strides_fit(&out->map);
 }
 
+/* Maps of results, then of elements, from the n-th on. */
+static int panel_maps(const GpuProduct *product, const GemmPlan *plan, int n,
+                      TensorMap out[KERNEL_MAPS]) {
+  const Fn *k = product->k;
+  int results = product->p.results;
+  for (int i = 0; i < results + product->p.elements; i++, n++) {
+    uint32_t buffer = i < results ? k->args.n + (uint32_t)i : product->p.element[i - results];
+    GemmMap map;
+    if (n == KERNEL_MAPS || !gemm_panel_map(k, &product->p, plan, buffer, &map))
+      bug("kernel %s: no map of buffer %u", k->name, buffer);
+    out[n] = map.map;
+  }
+  return n;
+}
+
 int kernel_maps(const Module *m, const Fn *k, TensorMap out[KERNEL_MAPS]) {
   const Attr *tile = attr_get(&k->attrs, ATTR_tile);
   if (!tile || strcmp(attr_str(&k->attrs, ATTR_variant, ""), gemm_variant[GEMM_WGMMA])) return 0;
@@ -94,9 +109,5 @@ int kernel_maps(const Module *m, const Fn *k, TensorMap out[KERNEL_MAPS]) {
   int n = 0;
   for (; n < OPERAND_MAPS; out[n++] = map.map)
     if (!gemm_map(&product.p, &plan, n, &map)) bug("kernel %s: no map of an operand", k->name);
-  for (uint32_t i = 0; tile->list[GEMM_BY] == BY_BULK_ALL && i < k->results.n; i++) {
-    if (!gemm_result_map(k, &product.p, &plan, i, &map)) bug("kernel %s: no such map", k->name);
-    out[n++] = map.map;
-  }
-  return n;
+  return tile->list[GEMM_BY] == BY_BULK_ALL ? panel_maps(&product, &plan, n, out) : n;
 }

@@ -129,19 +129,31 @@ static bool codes_fit(const GpuProduct *product, const int64_t *cut) {
          product->fixed[GEMM_COPY_A] == COPY_ASYNC_K && product->fixed[GEMM_COPY_B] == COPY_ASYNC_K;
 }
 
-/* An argument that is neither operand has elements of its own for rows and for columns: to read
-   them two at a time takes longer than results by bulk copies save. */
-static bool reads_elements(const GpuProduct *product) {
-  const Product *of = &product->p;
-  for (uint32_t i = 0; i < product->k->args.n; i++) {
-    const Type *type = value_type(product->k, product->k->args.at[i]);
-    bool rows = false, columns = false;
-    if (i == of->arg_a || i == of->arg_b) continue;
-    for (int j = 0; j < of->m.count; j++) rows |= type_find(type, of->m.dim[j].dim) >= 0;
-    for (int j = 0; j < of->n.count; j++) columns |= type_find(type, of->n.dim[j].dim) >= 0;
-    if (rows && columns) return true;
+/* Nothing but element-wise ops reads what that argument gives, so that an element is read where its
+   sum is. */
+static bool read_in_place(const GpuProduct *product, uint32_t arg) {
+  const Fn *k = product->k;
+  bool *of = ARENA_ARRAY(product->m->arena, bool, k->values.n);
+  of[k->args.at[arg]] = true;
+  EACH_OP (k, o) {
+    bool some = false;
+    for (uint32_t i = 0; i < o->nin; i++) some |= of[o->in[i]];
+    if (!some || o->out == product->p.columns) continue;
+    if (op_family(o->code) != FAMILY_ELEM) return false;
+    of[o->out] = true;
   }
-  return false;
+  return true;
+}
+
+static bool elements_fit(const GpuProduct *product, const GemmPlan *plan) {
+  const Product *of = &product->p;
+  GemmMap map;
+  if (of->elements > PRODUCT_ELEMENTS) return false;
+  for (int i = 0; i < of->elements; i++)
+    if (!gemm_panel_map(product->k, of, plan, of->element[i], &map) ||
+        !read_in_place(product, of->element[i]))
+      return false;
+  return true;
 }
 
 /* All results leave by bulk copies, straight from the places of the sums. */
@@ -150,9 +162,9 @@ static bool results_fit(const GpuProduct *product, const GemmPlan *plan) {
   GemmMap map;
   if (gemm_is_split(plan) || product->p.columns != NO_VALUE || product->fixed[GEMM_LANES] < 2)
     return false;
-  if (k->results.n > KERNEL_MAPS - OPERAND_MAPS || reads_elements(product)) return false;
+  if (product->p.results > PRODUCT_RESULTS || !elements_fit(product, plan)) return false;
   for (uint32_t i = 0; i < k->results.n; i++)
-    if (!gemm_result_map(k, &product->p, plan, i, &map)) return false;
+    if (!gemm_panel_map(k, &product->p, plan, k->args.n + i, &map)) return false;
   return true;
 }
 

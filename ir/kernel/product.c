@@ -203,6 +203,26 @@ static bool wants_swap(const Product *product, int lanes) {
                 &product->m.dim[m], &product->n.dim[n]);
 }
 
+static bool has_some(const Type *type, const ProductDims *dims) {
+  for (int i = 0; i < dims->count; i++)
+    if (type_find(type, dims->dim[i].dim) >= 0) return true;
+  return false;
+}
+
+/* Values that the way out of the sums reads and writes for each of them. */
+static void find_elements(Product *product, const Fn *fn) {
+  for (uint32_t i = 0; i < fn->args.n; i++) {
+    const Type *type = value_type(fn, fn->args.at[i]);
+    if (i == product->arg_a || i == product->arg_b || !has_some(type, &product->m) ||
+        !has_some(type, &product->n))
+      continue;
+    if (product->elements < PRODUCT_ELEMENTS) product->element[product->elements] = i;
+    product->elements++;
+  }
+  for (uint32_t i = 0; i < fn->results.n; i++)
+    product->results += fn->results.at[i] != product->sum && fn->results.at[i] != product->columns;
+}
+
 Product product_of(const Fn *kernel, int lanes) {
   Product product = {.dot = find_dot(kernel), .place = attr_str(&kernel->attrs, ATTR_skips, NULL)};
   const Op *dot = &kernel->ops.at[product.dot];
@@ -229,6 +249,7 @@ Product product_of(const Fn *kernel, int lanes) {
   for (int i = 0; product.place && i < product.k.count; i++)
     if (product.k.dim[i].dim == product.place) move_last(&product.k, i);
   count(&product.batch), count(&product.m), count(&product.n), count(&product.k);
+  find_elements(&product, kernel);
   return product;
 }
 

@@ -24,6 +24,9 @@ typedef struct ProductDims {
   int64_t inner, outer; /* size of the last one (1 if none), number of elements of all others */
 } ProductDims;
 
+/* That bulk copies bring and take (gemm_gpu.h). */
+enum { PRODUCT_ELEMENTS = 2, PRODUCT_RESULTS = 2 };
+
 typedef struct Product {
   OpId dot;
   ValueId value;         /* the dot's result */
@@ -33,6 +36,9 @@ typedef struct Product {
   Elem elem_a, elem_b;   /* in memory */
   Elem compute;          /* of the factors: what is in memory may be cast to it on the way in */
   bool codes;            /* both operands are codes (codes.h), and u8 in memory */
+  int results;           /* without sums */
+  int elements;          /* other arguments that have one for each row and column: how many, and */
+  uint32_t element[PRODUCT_ELEMENTS]; /* .. which the first ones are */
   ProductDims batch, m, n, k;
   Str place; /* attribute `skips`: a dim of which many rows are zeros; NULL: none */
   int nzero;

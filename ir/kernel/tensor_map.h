@@ -8,7 +8,7 @@
 #define SHARDC_TENSOR_MAP_H
 #include "ir/ir.h"
 
-enum { MAP_RANK = 5, MAP_BYTES = 128, MAP_ALIGN = 64, OPERAND_MAPS = 2, KERNEL_MAPS = 4 };
+enum { MAP_RANK = 5, MAP_BYTES = 128, MAP_ALIGN = 64, OPERAND_MAPS = 2, KERNEL_MAPS = 6 };
 
 typedef struct TensorMap {
   uint32_t buffer; /* of the kernel: arguments, then results */

@@ -25,6 +25,9 @@ static const double FEW_WARPS = 0.8;      /* of the rate, with half of them */
 /* Cycles of an element on its way out by bulk copies: the ends of a tile of a kernel written by
    hand with such copies (bench/cuda/wgmma.cu) took 0.77 us on an H100. */
 static const double LEAVES = 0.026;
+/* .. for each element that such copies bring: to read it, as shared memory gives 128 bytes a cycle.
+   The copy itself passes while the tile is multiplied. No run has timed it. */
+static const double COMES = 0.016;
 static const double GROUP_CYCLES = 60, GROUP_COLUMN = 4.88, WORTH_OTHERS = 0.98;
 
 typedef struct ProductShape { /* a row of a table: of equal times the first wins */
@@ -114,7 +117,7 @@ static double cycles_of_groups(const GpuProduct *product, const GemmPlan *plan,
           steps = each * plan->range;
   if (gemm_is_shared(plan)) steps = ceil_div(gemm_tiles(plan) * plan->tiles_k, plan->chunks[0]);
   double area = (double)(shape->m * shape->n), element = 0.12 + branches(product, plan);
-  if (plan->tile[GEMM_BY] == BY_BULK_ALL) element = LEAVES;
+  if (plan->tile[GEMM_BY] == BY_BULK_ALL) element = LEAVES + COMES * product->p.elements;
   double out = 500 + area * element;
   return (double)(steps * plan->tile[GEMM_K]) * area / shape->rate + (double)each * out +
          reduce_cycles(plan) + share_cycles(plan);
@@ -232,15 +235,26 @@ static double search_groups(const GpuProduct *product, int by, Cut *best) {
   return least;
 }
 
+/* Operands come by bulk copies; results leave so where they can. Two elements for each sum need so
+   much room that only narrow tiles have it: then both ways are tried. */
+static double search_bulk(const GpuProduct *product, Cut *best) {
+  const TargetFacts *facts = &product->m->target;
+  double leaves = 0, least = 0;
+  Cut cut;
+  if (facts->bulk_results && (!product->p.elements || facts->bulk_elements))
+    leaves = search_groups(product, BY_BULK_ALL, best);
+  if (!leaves || product->p.elements > 1) least = search_groups(product, BY_BULK, &cut);
+  if (!least || (leaves && leaves <= least)) return leaves;
+  *best = cut;
+  return least;
+}
+
 /* The best cut and its cycles. */
 static double search(const GpuProduct *product, Cut *best) {
   Cut by_groups;
   double least = search_list(product, shapes[product->math], BY_THREADS, 0, best), groups = 0;
-  const TargetFacts *facts = &product->m->target;
-  if (product->math == GEMM_MMA && facts->bulk && facts->bulk_results)
-    groups = search_groups(product, BY_BULK_ALL, &by_groups);
-  if (product->math == GEMM_MMA && facts->bulk && !groups) /* of other results */
-    groups = search_groups(product, BY_BULK, &by_groups);
+  if (product->math == GEMM_MMA && product->m->target.bulk)
+    groups = search_bulk(product, &by_groups);
   if (product->math == GEMM_MMA && !groups) /* also of operands that have no tensor map */
     groups = search_groups(product, BY_THREADS, &by_groups);
   if (!groups || (least && groups >= least)) return least;

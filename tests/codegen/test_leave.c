@@ -45,6 +45,52 @@ static void add_places(Harness *h, int i, const char *elem) {
   harness_add(h, "  %%2 = dot[K] %%0, %%1 : %s[B:2, E:2, S:256, N:136]\n  return %%2\n}\n", elem);
 }
 
+/* Arguments with an element for each sum, and results: a residual, in batches; a factor of which a
+   function is taken, beside the rounded sum; both gradients of a product of two values; one value
+   of two. */
+static void add_elements(Harness *h, int i, const char *elem, int64_t width) {
+  bool whole = i & 4;
+  int m = whole ? 256 : 200, n = whole ? (int)width : 136 + 8 * i, batch = 1 + i % 2;
+  const char *out = arena_printf(h->arena, "[B:%d, M:%d, N:%d]", batch, m, n);
+  const char *f = arena_printf(h->arena, "f32%s", out),
+             *y = arena_printf(h->arena, "%s%s", elem, out);
+  harness_add(h, "kernel @e%d(%%0 : %s[B:%d, M:%d, K:%d], %%1 : %s[", i, elem, batch, m, 72, elem);
+  if (i & 2) harness_add(h, "B:%d, K:72, N:%d], %%2 : %s", batch, n, y);
+  else harness_add(h, "B:%d, N:%d, K:72], %%2 : %s", batch, n, y);
+  harness_add(h, "%s) {family = \"contract\"} {\n",
+              i % 4 < 2 ? "" : arena_printf(h->arena, ", %%3 : %s", y));
+  harness_add(h, "  %%4 = dot[K] %%0, %%1 : %s\n  %%5 = cast %%2 : %s\n", f, f);
+  harness_add(h, "  %%6 = %s : %s\n", i % 4 == 1 ? "tanh %5" : i % 4 ? "cast %3" : "neg %5", f);
+  harness_add(h, "  %%7 = mul %%4, %%5 : %s\n  %%8 = sub %%7, %%6 : %s\n", f, f);
+  harness_add(h, "  %%9 = cast %%8 : %s\n  %%10 = cast %%4 : %s\n  return %s\n}\n", y, y,
+              i % 4 == 0 || i % 4 == 3 ? "%9" : "%9, %10");
+}
+
+/* The same with results in the place of the first of them: a tile of which the last panel begins
+   within another, and equal shares. */
+static void elements_come(void **state) {
+  static const struct {
+    const char *elem, *cut;
+    double tolerance;
+    int64_t width;
+    int most; /* elements */
+    bool in_place;
+  } of[] = {{"bf16", "128 256 64 64 256 3 1 3", 8e-3, 256, 1, true},
+            {"f16", "128 136 64 64 136 3 1 3", 1e-3, 136, 2, true},
+            {"bf16", "128 192 64 64 192 3 65536 3", 8e-3, 192, 2, false},
+            {"bf16", "128 200 64 64 200 3 65536 3", 8e-3, 200, 1, true}};
+  (void)state;
+  for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+    Harness *h = harness_new("sm_90a");
+    h->low = -1, h->high = 1, h->cut = of[i].cut, h->multiprocessors = 3 - (int)i % 3;
+    for (int j = 2; of[i].in_place && j >= 0; j -= 2) vec_push(h->arena, h->inplace, j);
+    for (int k = 0; k < 8; k++)
+      if (k % 4 < 2 || of[i].most > 1) add_elements(h, k, of[i].elem, of[i].width);
+    assert_int_equal(harness_run(h, of[i].tolerance), 0);
+    harness_free(h);
+  }
+}
+
 /* Panels that end with the tile and that do not, rooms that are used twice in a tile, one and
    several tiles of a CTA, equal shares. */
 static void results_leave(void **state) {
@@ -68,8 +114,10 @@ static void results_leave(void **state) {
   }
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+  if (argc > 1) cmocka_set_test_filter(argv[1]);
   if (harness_tested("sm_90a")) return HARNESS_SKIPPED;
-  const struct CMUnitTest tests[] = {cmocka_unit_test(results_leave)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(results_leave),
+                                     cmocka_unit_test(elements_come)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,10 @@
 """Products by wgmma whose operands come by bulk tensor copies, in whole programs.   bulk.py SHARDC
 
 The products of bulk.shard are cut for wgmma in the dump after pass `select`: with operands that threads copy, with bulk
-copies, and with bulk copies of results as well (`tile`, GEMM_BY), on one multiprocessor, so that a CTA takes several
-tiles. The generated C has the tensor maps, the PTX has no cp.async. On the stand-in these programs give the same losses
-and the same weights, bit for bit, one kernel after the other, late and in random order; a program in equal shares of
-three CTAs has bits of its own in all of these.
+copies, and with bulk copies of results and of residuals as well (`tile`, GEMM_BY), on one multiprocessor, so that a CTA
+takes several tiles. The generated C has the tensor maps, the PTX has no cp.async. On the stand-in these programs give
+the same losses and the same weights, bit for bit, one kernel after the other, late and in random order; a program in
+equal shares of three CTAs has bits of its own in all of these.
 """
 import os, re, shutil, struct, subprocess, sys, tempfile, random
 
@@ -28,11 +28,10 @@ def recut(text, by, ctas=1):
     """The dump with all products of layers cut for wgmma; several CTAs have equal shares."""
     def cut(m):
         a, b, lanes = m[2].split(', ')[-3:]
-        leaves = by == 3 and '%2 :' not in m[1]  # nothing is read for each element
-        way = 3 if leaves else min(by, 2)
+        signals = 64 * (by > 1) + 64 * (by == 3 and '%2 :' in m[1])  # something is read for each element
         stage = 128 * (128 + (-(-WIDTH // 16) * 16 if b == '3' else -(-WIDTH // 64) * 64))
-        shared = STAGES * stage + (LEFT if leaves else OUT) + 64 * (by > 1) + 64 * (ctas > 1)
-        tile = f'128, {WIDTH}, 64, 64, {WIDTH}, {STAGES}, {65536 if ctas > 1 else 1}, {way}, {a}, {b}, {lanes}'
+        shared = STAGES * stage + (LEFT if by == 3 else OUT) + signals + 64 * (ctas > 1)
+        tile = f'128, {WIDTH}, 64, 64, {WIDTH}, {STAGES}, {65536 if ctas > 1 else 1}, {by}, {a}, {b}, {lanes}'
         words = f'variant = "wgmma", tile = [{tile}], chunks = [{ctas}], threads = [384], shared = [{shared}]'
         if ctas > 1: words += f', workspace = {ctas * 128 * WIDTH * 4}'
         return m[1] + words + m[3] + m[4]
@@ -71,7 +70,8 @@ try:
         run(f'./{name}', 'train', '--out', f'{name}_out')
     left = [x for x in os.listdir(f'{folder}/kept_leave') if x.endswith('.ptx') and
             'bulk_group' in open(f'{folder}/kept_leave/{x}').read()]
-    if len(left) != 4: sys.exit(f'results leave from {left}')
+    brought = [x for x in left if 'ldmatrix' in open(f'{folder}/kept_leave/{x}').read()]
+    if len(left) != 8 or len(brought) != 4: sys.exit(f'results leave from {left}, elements come to {brought}')
     for file in os.listdir(f'{folder}/kept_bulk'):
         if not re.match(r'k_h_.*dot\d\w*\.ptx$', file): continue
         ptx = open(f'{folder}/kept_bulk/{file}').read()

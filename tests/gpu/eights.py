@@ -146,8 +146,7 @@ def rounding():
 def by_threads(want):
     """The same products filled by threads in place of bulk tensor copies: the same bits."""
     def cut(m):
-        room = 8 * 2 * 2048 if m[2] == '3' else 8 * 8 * 136 * 4  # of results on their way out
-        shared = int(m[5]) - 128 - room + 8 * 8 * 136 * 4
+        shared = 6 * 2 * 128 * 128 + 8 * 8 * 136 * 4  # stages, rows of sums on their way out
         return f'{m[1]}, 1, 3, 3, {m[3]}], chunks = [{m[4]}], threads = [384], shared = [{shared}]'
 
     text = run(shardc, 'dump', 'net.shard', '--plan', 'p', '--target', 'sm_90a', '--after', 'select', '-q')

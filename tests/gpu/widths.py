@@ -2,10 +2,10 @@
 
 A module has one product for each width of tiles and each order of its second operand, whose dims are
 whole tiles. Each has instructions of that width, and as many branches as the product of 256 columns: only a rest of 8,
-16 or 24 columns adds one for each half of a warp's rows. Some widths are built with ragged tiles as
-well, and with bulk copies in place of those of threads; others with results that leave by bulk copies, which store
-nothing else. With ptxas on PATH, no kernel keeps registers in memory or
-runs its products one after the other, else `compile` fails.
+16 or 24 columns adds one for each half of a warp's rows. Some widths are built with ragged tiles as well, and with bulk
+copies in place of those of threads; others with results that leave by bulk copies, which store nothing else, and with
+elements that come so, which load nothing else. With ptxas on PATH, no kernel keeps registers in memory or runs its
+products one after the other, else `compile` fails.
 """
 import os, re, shutil, subprocess, sys, tempfile
 
@@ -16,13 +16,13 @@ TARGET = ('target sm_90a {sm = 90, wgmma = true, shared = 232448, shared_most = 
           '233472, multiprocessors = 132, ..}')
 
 
-def tile(width, turned, bulk, leaves=False):
+def tile(width, turned, bulk, rooms=0, elements=0):
     """The numbers of the cut, and bytes of shared memory: as many stages as fit."""
     panels = -(-width // 64) * 64 if not turned else -(-width // 16) * 16
-    stage, out = 2 * 64 * (128 + panels), 8 * (2048 * -(-width // 64) if leaves else 8 * 136 * 4)
-    stages = min(6, (SHARED - out - 128 * bulk) // stage)
-    signals = -(-16 * stages // 64) * 64 * bulk
-    way, copy = 1 + bulk + leaves, 3 if turned else 4
+    stage, out = 2 * 64 * (128 + panels), 8 * (2048 * rooms if rooms else 8 * 136 * 4)
+    stages = min(6, (SHARED - out - 128 * bulk - elements) // stage)
+    signals = -(-16 * stages // 64) * 64 * bulk + elements
+    way, copy = 1 + bulk + (rooms > 0), 3 if turned else 4
     return [128, width, 64, 64, width, stages, 1, way, 3, copy, 8], stages * stage + out + signals
 
 
@@ -34,12 +34,12 @@ def product(width, turned, ragged, bulk=0):
     kernel = (f'kernel @{name}(%0 : {a}, %1 : {b}, %2 : {y}) {{family = "contract", variant = "wgmma", tile = {cut}, '
               f'chunks = [132], threads = [384], shared = [{shared}], apart = [0, 1, 3]}} {{\n'
               f'  %3 = dot[K] %0, %1 : {y}\n  %4 = add %2, %3 : {y}\n  return %4\n}}\n')
-    return name, kernel, (a, b, y, y)
+    return name, kernel, (a, b, y, y), 3
 
 
 def left(width, turned, ragged):
     """The same of a product whose results leave by bulk copies: with a bias, and a function of that."""
-    n, m, (cut, shared) = 4 * width - 8 * ragged, ROWS - ragged, tile(width, turned, 1, True)
+    n, m, (cut, shared) = 4 * width - 8 * ragged, ROWS - ragged, tile(width, turned, 1, -(-width // 64))
     a, b, y = f'bf16[M:{m}, K:{K}]', f'bf16[{"N" if turned else "K"}:{n if turned else K}, ' + (
         f'K:{K}]' if turned else f'N:{n}]'), f'bf16[M:{m}, N:{n}]'
     name, bias, f = f'l{width}{"t" * turned}{"r" * ragged}', f'f32[N:{n}]', f'f32[M:{m}, N:{n}]'
@@ -47,19 +47,19 @@ def left(width, turned, ragged):
               f'tile = {cut}, chunks = [132], threads = [384], shared = [{shared}], apart = [0, 1, 2, 3, 4]}} {{\n'
               f'  %3 = dot[K] %0, %1 : {f}\n  %4 = add %3, %2 : {f}\n  %5 = cast %4 : {y}\n  %6 = tanh %4 : {f}\n'
               f'  %7 = cast %6 : {y}\n  return %5, %7\n}}\n')
-    return name, kernel, (a, b, bias, y, y)
+    return name, kernel, (a, b, bias, y, y), 3
 
 
 def module(products):
     lines, body, v = ['shardc-ir 1', 'model T', 'after select', TARGET], [], 0
-    for name, _, types in products:
-        lines += [f'{"output" if i >= 3 else "input"} @{name}{i} : {t}' for i, t in enumerate(types)]
-        body += [f'  %{v + i} = load @{name}{i} : {t}' for i, t in enumerate(types[:3])]
-        results = ', '.join(f'%{v + i}' for i in range(3, len(types)))
-        body += [f'  {results} = kernel @{name}, %{v}, %{v + 1}, %{v + 2} : {", ".join(types[3:])}']
-        body += [f'  store @{name}{i}, %{v + i}' for i in range(3, len(types))]
+    for name, _, types, n in products:
+        lines += [f'{"output" if i >= n else "input"} @{name}{i} : {t}' for i, t in enumerate(types)]
+        body += [f'  %{v + i} = load @{name}{i} : {t}' for i, t in enumerate(types[:n])]
+        args, results = (', '.join(f'%{v + i}' for i in some) for some in (range(n), range(n, len(types))))
+        body += [f'  {results} = kernel @{name}, {args} : {", ".join(types[n:])}']
+        body += [f'  store @{name}{i}, %{v + i}' for i in range(n, len(types))]
         v += len(types)
-    return '\n'.join(lines + [''] + [kernel for _, kernel, _ in products] + ['entry @step {'] + body + ['}', ''])
+    return '\n'.join(lines + [''] + [kernel for _, kernel, _, _ in products] + ['entry @step {'] + body + ['}', ''])
 
 
 def branches(name):
@@ -69,10 +69,25 @@ def branches(name):
     return len(re.findall(r'@!?%p\d+ bra', text))
 
 
+def brought(width, elements, results):
+    """The same with elements that come by bulk copies: functions of kept values, and residuals."""
+    rooms = -(-width // 64) * elements + max(results - elements, 0)
+    n, m, (cut, shared) = 4 * width - 8, ROWS - 8, tile(width, True, 1, rooms, 64)
+    a, b, y, f = f'bf16[M:{m}, K:{K}]', f'bf16[N:{n}, K:{K}]', f'bf16[M:{m}, N:{n}]', f'f32[M:{m}, N:{n}]'
+    name, kept, other = f'e{width}x{elements}{results}', f'%2 : {y}', f', %3 : {y}' * (elements - 1)
+    kernel = (f'kernel @{name}(%0 : {a}, %1 : {b}, {kept}{other}) {{family = "contract", variant = "wgmma", '
+              f'tile = {cut}, chunks = [132], threads = [384], shared = [{shared}]}} {{\n'
+              f'  %4 = dot[K] %0, %1 : {f}\n  %5 = cast %2 : {f}\n  %6 = cast %{1 + elements} : {f}\n'
+              f'  %7 = tanh %5 : {f}\n  %8 = mul %7, %4 : {f}\n  %9 = add %8, %6 : {f}\n  %10 = cast %9 : {y}\n'
+              f'  %11 = mul %4, %6 : {f}\n  %12 = cast %11 : {y}\n  return %10{", %12" * (results - 1)}\n}}\n')
+    return name, kernel, (a, b, *[y] * (elements + results)), 2 + elements
+
+
 try:
     widths = [*range(128, 225, 8), 256]
     products = [product(w, t, r) for w in widths for t in (False, True) for r in (False, True) if not r or w in RAGGED]
     products += [product(w, t, True, 1) for w in RAGGED for t in (False, True)]
+    products += [brought(*x) for x in ((256, 1, 1), (256, 1, 2), (200, 1, 1), (192, 2, 2), (136, 2, 1))]
     products += [left(w, t, r) for w, t, r in zip(RAGGED, (0, 1, 0, 1, 0), (0, 1, 1, 0, 1))]
     open(f'{folder}/m.ir', 'w').write(module(products))
     subprocess.run([shardc, 'compile', 'm.ir', '--keep', 'kept', '-o', 'exe', '-q'], cwd=folder, check=True)
@@ -81,16 +96,24 @@ try:
         have = {w: branches(f'w{w}{turned}') - base for w in widths}
         wrong = {w: n for w, n in have.items() if n != 2 * (w % 32 > 0)}
         if wrong: sys.exit(f'branches more than {base} of 256 columns{", turned" * (turned == "t")}: {wrong}')
-    for name in [name for name, _, _ in products if name.endswith('b')]:
+    for name in [name for name, *_ in products if name.endswith('b')]:
         text = open(f'{folder}/kept/k_{name}.ptx').read()
         if 'cp.async.cg' in text or 'bar.arrive' in text or text.count('cp.async.bulk.tensor') != 1 + (
                 1 if 't' in name else -(-int(re.match(r'w(\d+)', name)[1]) // 64)):
             sys.exit(f'{name}: other copies than one for an operand or a panel')
-    for name in [name for name, _, _ in products if name[0] == 'l']:
+    for name in [name for name, *_ in products if name[0] == 'l']:
         text, panels = open(f'{folder}/kept/k_{name}.ptx').read(), -(-int(re.match(r'l(\d+)', name)[1]) // 64)
         if 'st.global' in text or 'st.shared' in text or (text.count('stmatrix'), text.count('tile.bulk_group')) != (
                 8 * panels, 2 * panels):
             sys.exit(f'{name}: sums pass through shared memory, or other copies than one for a panel of a result')
+    for name in [name for name, *_ in products if name[0] == 'e']:
+        text, (width, elements, results) = open(f'{folder}/kept/k_{name}.ptx').read(), map(
+            int, re.match(r'e(\d+)x(.)(.)', name).groups())
+        panels = -(-width // 64)
+        counts = [text.count(x) for x in ('ldmatrix', 'stmatrix', 'tile.bulk_group', 'cp.async.bulk.tensor')]
+        if re.search(r'\b(ld|st)\.(global|shared)', text) or counts != [
+                4 * panels * elements, 4 * panels * results, panels * results, 2 + panels * (elements + results)]:
+            sys.exit(f'{name}: elements are loaded otherwise, or by other copies than one for a panel: {counts}')
     print(f'{len(products)} products, {branches("w256")} branches of 256 columns; ptxas: {shutil.which("ptxas")}')
 finally:
     shutil.rmtree(folder)

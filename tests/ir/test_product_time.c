@@ -98,27 +98,31 @@ static void shares(void **state) {
   near(stretch_on(arch, "", 12, 22, 16384), 1); /* tiles of 256 come out even */
 }
 
-/* Products that bulk copies fill have their own rate, and shorter ends where results leave so;
-   functions of results are computed after the product (case 4). */
+/* Products that bulk copies fill have their own rate, and shorter ends where results leave so, less
+   so if an element comes for each (case 5); functions of results are computed after the product
+   (case 4). */
 static void leaves(void **state) {
   (void)state;
   const char *cut = ", variant = \"wgmma\", tile = [128, 256, 64, 64, 256, 3, 1, %d, 4, 4, 8]";
   const Arch *arch = arch_find("sm_90a");
-  for (int by = 2; by <= 4; by++) {
+  for (int by = 2; by <= 5; by++) {
     Ctx *c = ctx_new();
     char text[700], attrs[120];
-    const char *function = by == 4 ? "%3 = tanh %2 : bf16[M:1536, N:2816]\nreturn %3" : "return %2";
-    snprintf(attrs, sizeof attrs, cut, by == 4 ? 3 : by);
+    const char *function = by == 4   ? "%3 = tanh %2 : bf16[M:1536, N:2816]\nreturn %3"
+                           : by == 5 ? "%3 = add %2, %4 : bf16[M:1536, N:2816]\nreturn %3"
+                                     : "return %2";
+    snprintf(attrs, sizeof attrs, cut, by > 3 ? 3 : by);
     snprintf(text, sizeof text,
              "shardc-ir 1\nmodel T\ntarget sm_90a {device = gpu, sm = 90, wgmma = true, ..}\n"
-             "kernel @k(%%0 : bf16[K:768, M:1536], %%1 : bf16[K:768, N:2816]) {family = "
+             "kernel @k(%%0 : bf16[K:768, M:1536], %%1 : bf16[K:768, N:2816]%s) {family = "
              "\"contract\"%s} {\n%%2 = dot[K] %%0, %%1 : bf16[M:1536, N:2816]\n%s\n}\n",
-             attrs, function);
+             by == 5 ? ", %4 : bf16[M:1536, N:2816]" : "", attrs, function);
     const Module *m = module_of(c, text);
     if (!m) fail_msg("%s\n%s", text, reported(c));
     double all = 2. * 768 * 1536 * 2816, ends = by == 2 ? arch->bulk.ramp : arch->bulk.leave;
     double rate = arch->bulk.products / arch->products;
     double more = by == 4 ? arch->function * 1536 * 2816 : 0;
+    if (by == 5) ends += arch->bulk.element;
     near((kernel_work(m, arch, m->fns.at[0]).flop - more) / all * rate, (768 + ends) / 768);
     ctx_free(c);
   }

@@ -98,8 +98,9 @@ static void bulk_copies_fit_some(void **state) {
   }
 }
 
-/* Bulk copies take results of 16 bits that begin on whole pieces, at most two, if nothing is read
-   for each element, and all of k is summed at once. */
+/* Bulk copies take results of 16 bits that begin on whole pieces, at most two, if what is read for
+   each element has 16 bits, comes in whole pieces and is read where it is used, and all of k is
+   summed at once. Two elements have no room beside a tile of 256 columns. */
 static void bulk_results_fit_some(void **state) {
   (void)state;
   static const struct {
@@ -123,6 +124,22 @@ static void bulk_results_fit_some(void **state) {
       {", %2 : bf16[M:512, N:256]", "",
        "%3 = dot[K] %0, %1 : bf16[M:512, N:256]\n%4 = add %3, %2 : "
        "bf16[M:512, N:256]\nreturn %4",
+       1, true},
+      {", %2 : bf16[M:512, N:256]", ", align = [16, 16, 8]",
+       "%3 = dot[K] %0, %1 : bf16[M:512, N:256]\n%4 = add %3, %2 : "
+       "bf16[M:512, N:256]\nreturn %3, %4",
+       1, false},
+      {", %2 : f32[M:512, N:256]", "",
+       "%3 = dot[K] %0, %1 : f32[M:512, N:256]\n%4 = add %3, %2 : "
+       "f32[M:512, N:256]\n%5 = cast %4 : bf16[M:512, N:256]\nreturn %5",
+       1, false},
+      {", %2 : bf16[M:512, N:256]", "",
+       "%3 = dot[K] %0, %1 : bf16[M:512, N:256]\n%4 = shift[M] %2 {by = 1} : "
+       "bf16[M:512, N:256]\n%5 = add %3, %4 : bf16[M:512, N:256]\nreturn %5",
+       1, false},
+      {", %2 : bf16[M:512, N:256], %3 : bf16[M:512, N:256]", "",
+       "%4 = dot[K] %0, %1 : bf16[M:512, N:256]\n%5 = add %4, %2 : "
+       "bf16[M:512, N:256]\n%6 = mul %5, %3 : bf16[M:512, N:256]\nreturn %6",
        1, false},
   };
   for (size_t i = 0; i < COUNT_OF(of); i++) {
