@@ -40,7 +40,7 @@ typedef struct PipelineOptions {
   bool verify;           /* run the verifier after every pass */
   bool timings;          /* print milliseconds per pass to stderr */
   bool stats;            /* print statistics of the module after every pass to stderr */
-  bool unread; /* the module is not printed: its head needs no counts of the pass before */
+  bool unread;           /* the module is not printed: counts for its readers are left out */
 } PipelineOptions;
 
 /* Runs the passes after m->after, in table order. False if diagnostics with errors were given. */

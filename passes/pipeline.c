@@ -181,6 +181,7 @@ static void run_list(Module *m, uint32_t n, const Pass *const *list, unsigned fa
 bool passes_run(Module *m, uint32_t n, const Pass *const *list, const PipelineOptions *options) {
   unsigned facts;
   if (!replay_facts(m, &facts)) return false;
+  m->unread = options->unread;
   CrashNote *note = options->crash_dir ? crash_begin(m->arena) : NULL;
   run_list(m, n, list, facts, options, note);
   if (note) crash_end(note);

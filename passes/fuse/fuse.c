@@ -112,7 +112,8 @@ static void cut_into_blocks(Module *module) {
 void pass_fuse(Module *module) {
   fuse_rounds(module);
   fuse_feed(module);
-  for (uint32_t i = 0; i < module->fns.n; i++) least_bytes(module, module->fns.at[i]);
+  for (uint32_t i = 0; i < module->fns.n && !module->unread; i++)
+    least_bytes(module, module->fns.at[i]);
   cut_into_blocks(module);
   FnVec all = {0};
   for (uint32_t i = 0; i < module->fns.n; i++) {
