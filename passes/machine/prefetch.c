@@ -41,7 +41,8 @@ typedef struct PrefetchPass {
   int64_t ahead; /* rounds */
   bool overlap;
   const bool *stays;
-  Plan *plan; /* by op */
+  Plan *plan;         /* by op */
+  VEC(OpId) messages; /* those that fly */
 } PrefetchPass;
 
 static const Value *value(const PrefetchPass *pass, ValueId v) { return &pass->f->values.at[v]; }
@@ -291,19 +292,20 @@ static bool follows_waits(const PrefetchPass *pass, const Op *o, OpId at) {
 }
 
 static void add_starts(const PrefetchPass *pass, Rebuild *rebuild, OpId at, bool behind_waits) {
-  for (OpId i = 0; i < pass->f->ops.n; i++) {
+  for (uint32_t n = 0; n < pass->messages.n; n++) {
+    OpId i = pass->messages.at[n];
     const Op *o = &pass->f->ops.at[i];
-    if (pass->plan[i].flies && pass->plan[i].from == at && i != at &&
-        follows_waits(pass, o, at) == behind_waits)
+    if (pass->plan[i].from == at && i != at && follows_waits(pass, o, at) == behind_waits)
       add_start(rebuild, o, &pass->plan[i]);
   }
 }
 
 static void add_starts_and_waits(const PrefetchPass *pass, Rebuild *rebuild, OpId at) {
   add_starts(pass, rebuild, at, false);
-  for (OpId i = 0; i < pass->f->ops.n; i++)
-    if (pass->plan[i].flies && pass->plan[i].rounds <= 0 && pass->plan[i].to == at)
-      add_wait(rebuild, &pass->f->ops.at[i]);
+  for (uint32_t n = 0; n < pass->messages.n; n++) {
+    OpId i = pass->messages.at[n];
+    if (pass->plan[i].rounds <= 0 && pass->plan[i].to == at) add_wait(rebuild, &pass->f->ops.at[i]);
+  }
   add_starts(pass, rebuild, at, true);
 }
 
@@ -397,6 +399,7 @@ Flown prefetch_function(Module *m, const Fn *f, const Fn *as, const FlightsAsked
   bool any = false;
   for (OpId i = 0; i < f->ops.n; i++) {
     pass.plan[i] = plan_for(&pass, i);
+    if (pass.plan[i].flies) vec_push(m->arena, pass.messages, i);
     any |= pass.plan[i].flies || pass.plan[i].why;
   }
   return any ? with_flights(&pass) : (Flown){0};

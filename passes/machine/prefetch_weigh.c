@@ -120,12 +120,13 @@ static bool flies(const Weighed *weighed, OpId op) {
 static double weigh_message(Weighing *weighing, Weighed *weighed, OpId op, double best) {
   must(weighed->sound && op < weighed->sound->ops.n,
        "prefetch: message %u is weighed of no function", op);
+  Flown before = {weighed->now, weighed->origin};
   weighed->stays[op] = true;
   apply(weighing, weighed);
   double e = exposed(weighing);
   if (!is_less(best, e)) return e;
   weighed->stays[op] = false;
-  apply(weighing, weighed);
+  put(weighing, weighed, before);
   return best;
 }
 
