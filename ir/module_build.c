@@ -285,11 +285,11 @@ static void *copied(Module *m, const void *from, size_t bytes) {
 
 static void clone_results(Module *m, Fn *to, const Fn *from, const Op *o, ValueId *map) {
   for (uint32_t i = 0; i < o->nout; i++) {
-    Value v = from->values.at[o->out + i];
-    if (storage_has_base(&v.storage)) v.storage.base = map[v.storage.base];
-    v.def = to->ops.n;
     map[o->out + i] = to->values.n;
-    vec_push(m->arena, to->values, v);
+    vec_push(m->arena, to->values, from->values.at[o->out + i]);
+    Value *v = &vec_last(to->values);
+    if (storage_has_base(&v->storage)) v->storage.base = map[v->storage.base];
+    v->def = to->ops.n;
   }
 }
 

@@ -90,6 +90,58 @@ void module_collect(Module *m) {
   }
 }
 
+static bool texts_equal(const char *a, const char *b) {
+  return a == b || (a && b && !strcmp(a, b));
+}
+
+static bool attrs_may_equal(const AttrList *a, const AttrList *b) {
+  bool equal = a->n == b->n;
+  for (uint32_t i = 0; equal && i < a->n; i++) {
+    const Attr *x = &a->at[i], *y = &b->at[i];
+    equal = x->key == y->key && x->i == y->i && texts_equal(x->s, y->s);
+  }
+  return equal;
+}
+
+static bool groups_may_equal(const Group *a, const Group *b) {
+  bool equal = a->nfrom == b->nfrom && a->nto == b->nto;
+  for (int i = 0; equal && i < a->nfrom; i++) equal = texts_equal(a->from[i], b->from[i]);
+  for (int i = 0; equal && i < a->nto; i++) equal = texts_equal(a->to[i], b->to[i]);
+  return equal;
+}
+
+static bool types_may_equal(const Type *a, const Type *b) {
+  bool equal = a->elem == b->elem && a->rank == b->rank;
+  for (int i = 0; equal && i < a->rank; i++)
+    equal = a->axis[i].size == b->axis[i].size && texts_equal(a->axis[i].dim, b->axis[i].dim);
+  return equal;
+}
+
+static bool values_may_equal(const Fn *a, const Fn *b) {
+  bool equal = true;
+  for (ValueId v = 0; equal && v < a->values.n; v++)
+    equal = types_may_equal(value_type(a, v), value_type(b, v));
+  return equal;
+}
+
+static bool ops_may_equal(const Op *a, const Op *b) {
+  bool equal = a->code == b->code && a->nin == b->nin && a->nout == b->nout &&
+               a->ngroups == b->ngroups && attrs_may_equal(&a->attrs, &b->attrs);
+  for (uint32_t i = 0; equal && i < a->nin; i++) equal = a->in[i] == b->in[i];
+  for (int i = 0; equal && i < a->ngroups; i++)
+    equal = groups_may_equal(&a->group[i], &b->group[i]);
+  return equal;
+}
+
+bool fn_may_equal(const Fn *a, const Fn *b) {
+  if (a->kind != b->kind || a->ops.n != b->ops.n || a->values.n != b->values.n ||
+      a->args.n != b->args.n || a->results.n != b->results.n)
+    return false;
+  for (uint32_t i = 0; i < a->ops.n; i++)
+    if (!ops_may_equal(&a->ops.at[i], &b->ops.at[i])) return false;
+  return values_may_equal(a, b);
+}
+
 LoopShape loop_shape(const Op *o) {
   must(o->code == OP_loop && o->ngroups == 1 && o->group[0].nfrom == 1, "%s is no loop over a dim",
        op_name(o->code));

@@ -30,6 +30,9 @@ ValueId *value_map(Module *m, const Fn *from); /* all NO_VALUE */
    passes before `order`. */
 void module_collect(Module *m);
 
+/* False: their texts differ in more than the function's name. Cheaper than the texts. */
+bool fn_may_equal(const Fn *a, const Fn *b);
+
 /* A loop's operands and body arguments by role. */
 typedef struct LoopShape {
   uint32_t carry, invariant, stacked; /* numbers of operands */

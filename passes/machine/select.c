@@ -57,18 +57,23 @@ static void redirect(Module *m, const Fn *from, Fn *to) {
       if (m->fns.at[i]->ops.at[j].callee == from) m->fns.at[i]->ops.at[j].callee = to;
 }
 
+/* The kernel's text, made when it is asked for first. */
+static const char *text_of(Module *m, const char **text, uint32_t i) {
+  if (!text[i]) text[i] = kernel_key(m, m->fns.at[i], KEY_CUT | KEY_DIMS);
+  return text[i];
+}
+
 static void merge_equal(Module *m) {
-  Str *text = ARENA_ARRAY(m->arena, Str, m->fns.n + 1);
+  const char **text = ARENA_ARRAY(m->arena, const char *, m->fns.n + 1);
+  bool *merged = ARENA_ARRAY(m->arena, bool, m->fns.n + 1);
   for (uint32_t i = 0; i < m->fns.n; i++) {
     Fn *k = m->fns.at[i];
-    if (k->kind != FN_KERNEL) continue;
-    text[i] = intern(m->ctx->names, kernel_key(m, k, KEY_CUT | KEY_DIMS));
-    for (uint32_t j = 0; j < i; j++)
-      if (text[j] == text[i]) {
-        redirect(m, k, m->fns.at[j]);
-        text[i] = NULL;
-        break;
-      }
+    for (uint32_t j = 0; k->kind == FN_KERNEL && !merged[i] && j < i; j++) {
+      Fn *with = m->fns.at[j];
+      if (merged[j] || !fn_may_equal(k, with)) continue;
+      merged[i] = !strcmp(text_of(m, text, i), text_of(m, text, j));
+      if (merged[i]) redirect(m, k, with);
+    }
   }
   module_remove_unused(m);
 }

@@ -189,16 +189,6 @@ static bool simplify_fn(Module *m, Fn *f, bool after_grad) {
 /* ---- the module ---- */
 static const char *body_text(Module *m, const Fn *f) { return strchr(ir_print_fn(m, f), '('); }
 
-/* Bodies of other ops have other texts: most are told apart without them. */
-static bool same_codes(const Fn *a, const Fn *b) {
-  if (a->ops.n != b->ops.n || a->values.n != b->values.n || a->args.n != b->args.n ||
-      a->results.n != b->results.n)
-    return false;
-  for (uint32_t i = 0; i < a->ops.n; i++)
-    if (a->ops.at[i].code != b->ops.at[i].code) return false;
-  return true;
-}
-
 /* Bodies that differ only in name are merged into the first of them. Callees come first, so theirs
    are merged already. */
 static bool merge_bodies(Module *m) {
@@ -208,7 +198,7 @@ static bool merge_bodies(Module *m) {
     Fn *f = m->fns.at[i];
     for (uint32_t j = 0; j < i && f->kind == FN_BODY && !merged[i]; j++) {
       Fn *with = m->fns.at[j];
-      if (with->kind != FN_BODY || merged[j] || !same_codes(f, with)) continue;
+      if (with->kind != FN_BODY || merged[j] || !fn_may_equal(f, with)) continue;
       if (!text[i]) text[i] = body_text(m, f);
       if (!text[j]) text[j] = body_text(m, with);
       if (strcmp(text[i], text[j]) != 0) continue;
