@@ -24,8 +24,8 @@ typedef struct OpTable {
 } OpTable;
 
 static uint32_t mix(uint32_t h, uint64_t x) {
-  for (int i = 0; i < 8; i++) h = (h ^ (unsigned char)(x >> 8 * i)) * 16777619u;
-  return h;
+  uint64_t y = (h ^ x) * 0x9e3779b97f4a7c15u; /* of Fibonacci hashing */
+  return (uint32_t)(y >> 32 ^ y);
 }
 
 static uint32_t mix_text(uint32_t h, Str s) {
