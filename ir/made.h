@@ -17,6 +17,7 @@
 #define DELAY_FINE "delay.fine"        /* a state: is the waiting gradient to be applied? */
 #define MADE_GROUP "zero.of."          /* flat groups of parameters (pass zero) */
 #define MADE_COPY "copy.of."           /* parameters in the compute type (pass copies) */
+#define MADE_CACHE "decode.of.cache."  /* inputs: keys or values of the positions before */
 #define MADE_OWNER "Owner'"            /* their dims: whose piece it is, */
 #define MADE_PIECE "Piece'"            /* and its elements */
 /* dims of a parameter in the part of its update that is by matrices (muon.c) */

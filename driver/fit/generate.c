@@ -42,7 +42,7 @@ const char *stack_paths(const Module *m) {
   const char *text = "";
   EACH_GLOBAL (m, global) {
     const char *path = layer_whole(m, global->name),
-               *star = global->kind == GLOBAL_PARAM ? strstr(path, ".*.") : NULL;
+               *star = global->kind == GLOBAL_PARAM ? layer_star(path) : NULL;
     const char *name = star ? arena_strndup(m->arena, path, (size_t)(star - path) + 2) : text;
     if (star && !text_lists(text, name)) text = arena_list(m->arena, text, "%s", name);
   }

@@ -18,7 +18,7 @@ static const char *outermost(const Module *m, const char *name) {
   size_t n = strcspn(name, ".");
   for (uint32_t i = 0; i < m->globals.n; i++) {
     const char *other = m->globals.at[i]->name;
-    if (!strncmp(other, name, n) && other[n] == '.' && strstr(other, ".*.")) return name;
+    if (!strncmp(other, name, n) && other[n] == '.' && layer_star(other)) return name;
   }
   return arena_strndup(m->arena, name, n);
 }
@@ -43,7 +43,7 @@ OffloadUnits offload_units(const Module *m) {
   EACH_GLOBAL (m, global) {
     if (global->kind != GLOBAL_PARAM || !global_is_tensor(m, global)) continue;
     Str name = layer_whole(m, global->name);
-    const char *star = strstr(name, ".*."), *path = outermost(m, name);
+    const char *star = layer_star(name), *path = outermost(m, name);
     if (star) path = arena_printf(m->arena, "%.*s.*", (int)(star - name), name);
     OffloadUnit *unit = star ? unit_of(m, &units, path) : &rest;
     unit->paths = add(m->arena, unit->paths, path);

@@ -123,8 +123,7 @@ static double first_parameters(const Module *m) {
     bool reads = false;
     for (OpId i = 0; i < step->ops.n; i++)
       reads |= before[i] && step->ops.at[i].code == OP_load && step->ops.at[i].global == global;
-    if (reads && global->kind == GLOBAL_PARAM && global_learns(global) &&
-        !strstr(global->name, ".*."))
+    if (reads && global->kind == GLOBAL_PARAM && global_learns(global) && !layer_star(global->name))
       numbers += (double)type_count(&global->type);
   }
   return numbers;
@@ -177,7 +176,7 @@ static double largest_kind(const Module *m) {
   enum { KINDS = 64 };
   double numbers[KINDS] = {0}, all = 0, most = 0;
   EACH_GLOBAL (m, global) {
-    const char *star = global->kind == GLOBAL_PARAM ? strstr(global->name, ".*.") : NULL;
+    const char *star = global->kind == GLOBAL_PARAM ? layer_star(global->name) : NULL;
     long kind = star ? strtol(star + 3, NULL, 10) : 0;
     if (star) numbers[kind % KINDS] += (double)type_count(&global->type);
   }
@@ -190,7 +189,7 @@ static void find_stack(PlanSpace *space) {
   space->stack = stack_paths(m), space->layers = "", space->largest = largest_kind(m);
   for (uint32_t i = 0; !strchr(space->stack, ',') && i < m->globals.n; i++) {
     const Global *global = m->globals.at[i];
-    if (global->kind != GLOBAL_PARAM || !strstr(global->name, ".*.")) continue;
+    if (global->kind != GLOBAL_PARAM || !layer_star(global->name)) continue;
     space->layers = global->type.axis[0].dim, space->layer_count = global->type.axis[0].size;
   }
 }

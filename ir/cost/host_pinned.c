@@ -10,11 +10,11 @@
 
    Must not: count memory of the GPU; that is the task of budget.c. */
 #include "budget.h"
+#include "ir/made.h"
 #include "ir/schedule/background_order.h"
 #include "ir/schedule/message.h"
 #include "ir/plan/stage_class.h"
 #include "ir/support/num.h"
-#include <string.h>
 
 enum { SMALL = 4096, WINDOW = 16 << 20 }; /* bytes */
 
@@ -30,9 +30,7 @@ bool global_is_tensor(const Module *m, const Global *global) {
 }
 
 /* Keys and values are inputs that the runtime fills on the device (runtime/kv_cache.c). */
-static bool is_cache(const Global *global) {
-  return !strncmp(global->name, "decode.of.cache.", 16);
-}
+static bool is_cache(const Global *global) { return made_rest(global->name, MADE_CACHE) != NULL; }
 
 static bool is_viewed(const Module *m, const Global *global) {
   return (global->kind == GLOBAL_INPUT && !is_cache(global)) || global->kind == GLOBAL_SCALAR ||

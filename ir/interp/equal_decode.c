@@ -95,7 +95,7 @@ static void set_token(Decoding *decoding, const Global *input) {
 static void set_tokens(Decoding *decoding) {
   EACH_GLOBAL (decoding->m, global)
     if (global->kind == GLOBAL_INPUT && made_rest(global->name, prefix) &&
-        !made_rest(global->name, "decode.of.cache."))
+        !made_rest(global->name, MADE_CACHE))
       set_token(decoding, global);
   runner_set_all(decoding->ranks, "decode.of.position", (double)decoding->position);
 }
@@ -139,7 +139,7 @@ bool decode_equal(const Runner *model, const Runner *ranks, int64_t seed, EqualR
   decoding.seed = (uint64_t)field_random((uint64_t)seed, sizeof prefix);
   VEC(Cache) caches = {0};
   EACH_GLOBAL (m, global) {
-    const char *number = made_rest(global->name, "decode.of.cache.");
+    const char *number = made_rest(global->name, MADE_CACHE);
     if (number) vec_push(m->arena, caches, cache_of(&decoding, global, number));
   }
   for (; decoding.position < decoding.positions; decoding.position++) {

@@ -20,6 +20,8 @@ bool layer_part(const char *name, LayerPart *part) {
   return false;
 }
 
+const char *layer_star(const char *name) { return strstr(name, ".*"); }
+
 Str layer_whole(const Module *m, Str name) {
   LayerPart part;
   if (!layer_part(name, &part)) return name;
@@ -32,7 +34,7 @@ bool layer_is_rest(const char *name) {
 }
 
 Str layer_named(const Module *m, Str name, int64_t first, int64_t last) {
-  const char *star = strstr(name, ".*");
+  const char *star = layer_star(name);
   must(star, "@%s is of no stack", name);
   return intern_printf(m->ctx->names, "%.*s.%lld_%lld%s", (int)(star - name), name,
                        (long long)first, (long long)last, star);

@@ -13,8 +13,10 @@ typedef struct LayerPart {
 } LayerPart;
 
 bool layer_part(const char *name, LayerPart *part); /* false: the name says none */
-Str layer_whole(const Module *m, Str name);         /* h.*.attn.w */
-bool layer_is_rest(const char *name); /* of a stack's parts, not the one that has layer 0 */
+/* At the `.*` in the name of a parameter of a stack; NULL: it is of none. */
+const char *layer_star(const char *name);
+Str layer_whole(const Module *m, Str name); /* h.*.attn.w */
+bool layer_is_rest(const char *name);       /* of a stack's parts, not the one that has layer 0 */
 Str layer_named(const Module *m, Str name, int64_t first, int64_t last); /* of h.*.attn.w */
 /* Layers of the stack, or part, of that path: h[4..5], however it is cut. */
 Str layer_range(const Module *m, Str path, int64_t first, int64_t count);

@@ -10,13 +10,13 @@
 /* For a parameter: are its layers cut by the stages? */
 static bool is_cut(const Dim *stages, const Global *global) {
   return global->kind == GLOBAL_PARAM && global->type.rank &&
-         global->type.axis[0].dim == stages->name && strstr(global->name, ".*");
+         global->type.axis[0].dim == stages->name && layer_star(global->name);
 }
 
 /* Is a parameter, or what is named after it, of a stack whose layers are on stages? */
 static bool is_of_stages(const Module *m, Str param) {
   const Dim *stages = stages_dim(m);
-  const char *star = strstr(param, ".*");
+  const char *star = layer_star(param);
   for (uint32_t i = 0; stages && star && i < m->globals.n; i++)
     if (is_cut(stages, m->globals.at[i]) &&
         !strncmp(m->globals.at[i]->name, param, (size_t)(star - param) + 2))
@@ -25,7 +25,7 @@ static bool is_of_stages(const Module *m, Str param) {
 }
 
 int64_t layers_ranks(const Module *m, const Global *global) {
-  bool stack = global->kind == GLOBAL_PARAM && global->type.rank && strstr(global->name, ".*");
+  bool stack = global->kind == GLOBAL_PARAM && global->type.rank && layer_star(global->name);
   int64_t ranks = 1;
   for (uint32_t i = 0; stack && i < m->rules.n; i++)
     for (uint32_t k = 0; k < m->rules.at[i].dims.n; k++)

@@ -15,6 +15,7 @@
 
    Must not: change what `logits` stores in the outputs of the model. */
 #include "decode.h"
+#include "ir/made.h"
 #include <string.h>
 
 /* ---- sets of dims ---- */
@@ -156,7 +157,7 @@ ValueId decode_cache(DecodeFrame *frame, int number, Type t, Loc loc) {
     ValueId outer = decode_cache(frame->up, number, all, loc);
     return outer == NO_VALUE ? outer : add_stacked(frame, outer);
   }
-  Str name = intern_printf(m->ctx->names, "decode.of.cache.%d", number);
+  Str name = intern_printf(m->ctx->names, MADE_CACHE "%d", number);
   frame->d->bytes += type_count(&t) * elem_bytes(t.elem);
   return ir_load(m, frame->to, decode_global(m, GLOBAL_INPUT, name, t, loc), loc);
 }
