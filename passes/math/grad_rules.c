@@ -325,18 +325,29 @@ void grad_dot(Back *back, const Op *o, const ValueId *dy) {
   dot_operand(back, o, 1, 0, dy[0]);
 }
 
+/* An index along the dim that it addresses: w[Seq = i] with i over Seq. The positions that are read
+   and those that have the result are two dims, of which the result's gets a name of its own. */
+static void name_apart(Back *back, Str addressed, ValueId *dy, ValueId *index) {
+  const Type *t = value_type(back->b, *dy);
+  if (type_find(value_type(back->b, *index), addressed) < 0) return;
+  Str own = addressed;
+  while (type_find(t, own) >= 0) own = intern_printf(back->m->ctx->names, "%s'", own);
+  *dy = ir_rename(back->m, back->b, *dy, addressed, own, back->loc);
+  *index = ir_rename(back->m, back->b, *index, addressed, own, back->loc);
+}
+
 void grad_gather(Back *back, const Op *o, const ValueId *dy) {
   if (!grad_wants(back, o, 0)) return;
-  const Type *w = grad_in_type(back, o, 0), *index = grad_in_type(back, o, 1);
+  const Type *w = grad_in_type(back, o, 0);
   Str dims[MAX_RANK], v = o->group[0].from[0];
-  int n = dims_not_in(index, w, dims);
-  ValueId i = grad_in(back, o, 1);
+  ValueId args[] = {dy[0], grad_in(back, o, 1)};
+  name_apart(back, v, &args[0], &args[1]);
+  int n = dims_not_in(value_type(back->b, args[1]), w, dims);
   if (n == 0) {
-    grad_give(back, o, 0, at_position(back, dy[0], i, v, w));
+    grad_give(back, o, 0, at_position(back, args[0], args[1], v, w));
     return;
   }
   Group group = group_map(n, dims, 1, &v);
-  ValueId args[] = {dy[0], i};
   grad_give(back, o, 0, emit_typed(back->m, back->b, OP_scatter, 2, args, &group, *w, back->loc));
 }
 

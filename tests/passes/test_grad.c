@@ -107,6 +107,14 @@ static const Case cases[] = {
      "param @m : f32[R:2, C:3, E:2]\ninput @j : i32[R:2, S:5]\noutput @y : f32[R:2, S:5, E:2]\n",
      "%10 = load @m : f32[R:2, C:3, E:2]\n%11 = load @j : i32[R:2, S:5]\n"
      "%12 = gather[C] %10, %11 : f32[R:2, S:5, E:2]\nstore @y, %12\n"},
+    {"gather", /* along the dim that it addresses */
+     "param @m : f32[R:2, C:3, E:2]\ninput @j : i32[R:2, C:3]\noutput @y : f32[R:2, C:3, E:2]\n",
+     "%10 = load @m : f32[R:2, C:3, E:2]\n%11 = load @j : i32[R:2, C:3]\n"
+     "%12 = gather[C] %10, %11 : f32[R:2, C:3, E:2]\nstore @y, %12\n"},
+    {"gather",
+     "param @m : f32[C:3, E:2]\ninput @j : i32[C:3, S:5]\noutput @y : f32[C:3, S:5, E:2]\n",
+     "%10 = load @m : f32[C:3, E:2]\n%11 = load @j : i32[C:3, S:5]\n"
+     "%12 = gather[C] %10, %11 : f32[C:3, S:5, E:2]\nstore @y, %12\n"},
     Y("scatter", "f32[D:2, C:3]", "%10 = scatter[R -> D] %0, %4 : f32[D:2, C:3]\n"),
     {"attention",
      "param @q : f32[H:2, S:3, D:2]\nparam @kk : f32[H:2, T:4, D:2]\nparam @vv : f32[H:2, T:4, "
