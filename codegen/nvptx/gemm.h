@@ -114,8 +114,8 @@ typedef struct GemmOut {
   LLVMValueRef m, n, sum, at[2];
   LLVMValueRef element[PRODUCT_ELEMENTS]; /* words of the product's elements; NULL: in memory */
 } GemmOut;
-/* Their results, as they are computed with. */
-void gemm_out_values(Gemm *x, const GemmOut *out, LLVMValueRef value[MAX_RESULTS]);
+/* Their results, as they are computed with; the values that columns sum, or NULL. */
+LLVMValueRef gemm_out_values(Gemm *x, const GemmOut *out, LLVMValueRef value[MAX_RESULTS]);
 /* The same stored, if element (m, n) exists. */
 void gemm_out_put(Gemm *x, const GemmOut *out);
 /* The same of several, whose operands are read before the first result is stored: a store would
@@ -139,5 +139,10 @@ void gemm_columns_end(Gemm *x);           /* after the last one: the tile's line
 void gemm_columns_of_warp(Gemm *x, LLVMValueRef room, int columns);
 /* .. from `first` on after 16 rows, by all warps of a warpgroup, whose rooms begin at `rooms` */
 void gemm_columns_of_group(Gemm *x, LLVMValueRef group, LLVMValueRef rooms, int first, int columns);
+/* with bulk copies: a warp adds up its rows of a panel, whose columns begin at `first`; sum: of
+   both rows of a thread, two columns of each eight; then all warps of a warpgroup */
+enum { GEMM_PANEL_SUMS = WGMMA_LEAVE / 4 };
+void gemm_columns_of_panel(Gemm *x, LLVMValueRef sum[GEMM_PANEL_SUMS], int first);
+void gemm_columns_of_panels(Gemm *x);
 void gemm_columns_join(Gemm *x, int phase); /* the phase that adds up the lines */
 #endif

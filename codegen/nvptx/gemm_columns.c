@@ -4,7 +4,12 @@
    The threads that evaluate results leave the values to be summed in shared memory, where the
    product's sums were. Then a thread adds up a column of the rows of a pass, and at last writes one
    f32 of the tile's line in the workspace; with wgmma a line is of a warpgroup's 64 rows. The last
-   phase adds the lines in a fixed order (lines.h). */
+   phase adds the lines in a fixed order (lines.h).
+
+   Where results leave by bulk copies, values to be summed stay in registers: threads of a column
+   add both of their rows, then halve the columns that they have three times, each time with the
+   sums of the thread that keeps the other half, and leave two columns of a warp's 16 rows each in
+   shared memory. A column that two panels have is added in the same order in both. */
 #include "gemm.h"
 #include "lines.h"
 #include "warpgroup.h"
@@ -161,6 +166,58 @@ void gemm_columns_of_group(Gemm *gemm, LLVMValueRef group, LLVMValueRef rooms, i
   lines_store(gemm->e, lines_at(gemm->e, &gemm->g.lines, 0, warp_add(w, line, group), n), sum);
   emit_end_if(gemm->e, branch);
   warpgroup_meet(w, barrier, WGMMA_THREADS);
+}
+
+/* ---- with bulk copies ---- */
+
+/* i32: the warp's line; more: of the same warpgroup. */
+static LLVMValueRef line_of(Gemm *gemm, LLVMValueRef row, int more) {
+  Warp *w = &gemm->w;
+  int64_t bytes = round_up(gemm->g.tile[GEMM_N] * 4, CACHE_LINE);
+  LLVMValueRef warp = warp_plus(w, warp_div(w, row, WGMMA_LEAVE_ROWS), more);
+  return warp_plus(w, warp_times(w, warp, bytes), gemm->g.sums_at);
+}
+
+void gemm_columns_of_panel(Gemm *gemm, LLVMValueRef sum[GEMM_PANEL_SUMS], int first) {
+  Warp *w = &gemm->w;
+  LLVMBuilderRef builder = gemm->e->builder;
+  for (int distance = 16, n = GEMM_PANEL_SUMS / 2; distance >= 4; distance /= 2, n /= 2) {
+    LLVMValueRef lower = warp_less(w, warp_rem(w, w->lane, 2 * distance), warp_i32(w, distance));
+    for (int i = 0; i < n; i++) {
+      LLVMValueRef keep = LLVMBuildSelect(builder, lower, sum[i], sum[i + n], ""),
+                   give = LLVMBuildSelect(builder, lower, sum[i + n], sum[i], "");
+      sum[i] = LLVMBuildFAdd(builder, keep, warp_from(w, give, distance), "");
+    }
+  }
+  LLVMValueRef two = LLVMGetPoison(LLVMVectorType(w->f32, 2));
+  for (int i = 0; i < 2; i++)
+    two = LLVMBuildInsertElement(builder, two, sum[i], warp_i32(w, i), "");
+  LLVMValueRef at = warp_plus(w, warp_times(w, w->lane, 8), 4 * first);
+  warp_store(w, two, warp_add(w, at, line_of(gemm, gemm->row, 0)), 8);
+}
+
+/* A thread has every 128th column. */
+void gemm_columns_of_panels(Gemm *gemm) {
+  Warp *w = &gemm->w;
+  int64_t columns = gemm->g.tile[GEMM_N];
+  LLVMValueRef thread = warp_rem(w, w->thread, WGMMA_THREADS),
+               group = warp_div(w, gemm->row, WGMMA_ROWS), barrier = warp_plus(w, group, BARRIER);
+  LLVMValueRef line = warp_add(w, warp_div(w, gemm->m0, WGMMA_ROWS), group);
+  warpgroup_meet(w, barrier, WGMMA_THREADS);
+  for (int64_t i = 0; i < columns; i += WGMMA_THREADS) {
+    LLVMValueRef column = warp_plus(w, thread, i), n = warp_add(w, gemm->n0, column), sum = NULL;
+    LLVMValueRef in = LLVMBuildAnd(gemm->e->builder, warp_less(w, n, warp_i32(w, gemm->g.n)),
+                                   warp_less(w, column, warp_i32(w, columns)), "");
+    Branch branch = emit_if(gemm->e, in);
+    for (int j = 0; j < WGMMA_THREADS / 32; j++) {
+      LLVMValueRef from = line_of(gemm, warp_times(w, group, WGMMA_ROWS), j);
+      LLVMValueRef x = warp_load(w, w->f32, warp_add(w, from, warp_times(w, column, 4)), 4);
+      sum = sum ? LLVMBuildFAdd(gemm->e->builder, sum, x, "") : x;
+    }
+    lines_store(gemm->e, lines_at(gemm->e, &gemm->g.lines, 0, line, n), sum);
+    emit_end_if(gemm->e, branch);
+  }
+  warpgroup_meet(w, barrier, WGMMA_THREADS); /* all have read them */
 }
 
 /* ---- the last phase ---- */

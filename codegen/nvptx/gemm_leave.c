@@ -12,6 +12,7 @@
        epilogue of sums where they are, two columns of a thread at once
        16-bit words to shared memory, eight rows and columns at once (stmatrix), swizzled
        fence; lanes meet; one lane: copy the panel of each result
+     sums of columns (gemm_columns.c)
      after the last tile: one lane: wait for all copies
 
    So sums do not pass through shared memory, copies leave while the next panel is evaluated and the
@@ -41,6 +42,7 @@ typedef struct Leave {
   int read;                  /* the last panel that is known to have been read, or NEVER */
   int room[PRODUCT_RESULTS]; /* of the panel's results */
   LLVMValueRef element[PRODUCT_ELEMENTS][EIGHTS][HALVES]; /* words of the panel */
+  LLVMValueRef sum[GEMM_PANEL_SUMS]; /* of columns, both rows of the thread: two of each eight */
 } Leave;
 
 typedef struct Words { /* of a thread in eight columns, for stmatrix */
@@ -169,13 +171,29 @@ static GemmOut pair_of(Gemm *gemm, const Leave *leave, int eight, int half) {
   return out;
 }
 
+/* Rows past the last one hold no value. */
+static void add_terms(Gemm *gemm, Leave *leave, int eight, int half, LLVMValueRef term) {
+  Warp *w = &gemm->w;
+  LLVMBuilderRef builder = gemm->e->builder;
+  LLVMValueRef m = warp_add(w, gemm->m0, warp_add(w, gemm->row, warp_div(w, w->lane, 4)));
+  LLVMValueRef exists = warp_less(w, warp_plus(w, m, EIGHT * half), warp_i32(w, gemm->g.m));
+  for (int i = 0; i < 2; i++) {
+    LLVMValueRef x = LLVMBuildExtractElement(builder, term, warp_i32(w, i), ""),
+                 *sum = &leave->sum[2 * eight + i];
+    if (gemm->g.m % gemm->g.tile[GEMM_M])
+      x = LLVMBuildSelect(builder, exists, x, emit_f32(gemm->e, 0), "");
+    *sum = half ? LLVMBuildFAdd(builder, *sum, x, "") : x;
+  }
+}
+
 /* Words of eight columns, both halves of the rows, for each result. */
-static void evaluate(Gemm *gemm, const Leave *leave, int eight, Words *out) {
+static void evaluate(Gemm *gemm, Leave *leave, int eight, Words *out) {
   const Fn *k = gemm->k;
   for (int half = 0; half < HALVES; half++) {
     GemmOut pair = pair_of(gemm, leave, eight, half);
     LLVMValueRef value[MAX_RESULTS];
-    gemm_out_values(gemm, &pair, value);
+    LLVMValueRef term = gemm_out_values(gemm, &pair, value);
+    if (term) add_terms(gemm, leave, eight, half, term);
     for (int i = 0; i < gemm->p.results; i++) {
       LLVMValueRef x = emit_splat(gemm->e, value[i], 2);
       x = expr_to_memory(gemm->e, value_type(k, k->results.at[i])->elem, x);
@@ -186,7 +204,7 @@ static void evaluate(Gemm *gemm, const Leave *leave, int eight, Words *out) {
 
 /* Eight lanes give the places of the rows of a matrix: of the upper and the lower half of eight
    columns, then of the next eight. */
-static void put(Gemm *gemm, const Leave *leave, int eight) {
+static void put(Gemm *gemm, Leave *leave, int eight) {
   Warp *w = &gemm->w;
   Words one, next;
   evaluate(gemm, leave, eight, &one), evaluate(gemm, leave, eight + 1, &next);
@@ -233,6 +251,7 @@ static void leave_panel(Gemm *gemm, Leave *leave) {
   take_elements(gemm, leave);
   choose_rooms(gemm, leave);
   for (int eight = 0; eight < EIGHTS; eight += 2) put(gemm, leave, eight);
+  if (gemm_has_columns(gemm)) gemm_columns_of_panel(gemm, leave->sum, first_of(gemm, leave->panel));
   warpgroup_publish(w);
   warp_barrier_lanes(w);
   Branch one = one_lane(gemm);
@@ -255,6 +274,7 @@ void gemm_leave_tile(Gemm *gemm) {
   if (gemm_has_elements(gemm)) wait_elements(gemm);
   else make_room(gemm, 0);
   for (leave.panel = 0; leave.panel < panels_of(gemm); leave.panel++) leave_panel(gemm, &leave);
+  if (gemm_has_columns(gemm)) gemm_columns_of_panels(gemm);
 }
 
 void gemm_leave_end(Gemm *gemm) {

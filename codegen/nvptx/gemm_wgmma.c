@@ -500,7 +500,7 @@ static void multiply_all(Gemm *gemm, LLVMValueRef warp) {
   out.group = group;
   out.rooms = warp_plus(w, warp_times(w, group, WGMMA_THREADS / 32 * each), ring);
   gemm->sums = warp_registers(w, w->f32, (int)gemm->g.tile[GEMM_N] / 2);
-  if (gemm_has_columns(gemm)) gemm_columns_start(gemm);
+  if (gemm_has_columns(gemm) && !gemm_leaves(gemm)) gemm_columns_start(gemm);
   if (gemm->p.codes) gemm_codes_start(gemm, out.row);
   if (gemm_leaves(gemm)) gemm_leave_start(gemm, out.room, out.row);
   Turn newest = turn_new(gemm, 0), oldest = turn_new(gemm, NO_PARITY);

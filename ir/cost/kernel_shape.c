@@ -79,7 +79,9 @@ static void find_groups(KernelShape *shape, const Fn *f) {
   shape->groups.by = (int)tile->list[GEMM_BY];
   shape->groups.columns = (int)tile->list[GEMM_N];
   shape->groups.shares = tile->list[GEMM_SPLITS] == GEMM_SHARES;
-  if (shape->groups.by == BY_BULK_ALL) shape->groups.elements = product_of(f, 8).elements;
+  if (shape->groups.by != BY_BULK_ALL) return;
+  Product product = product_of(f, 8);
+  shape->groups.elements = product_others(&product);
 }
 
 KernelShape kernel_shape(const Module *m, const Fn *kernel) {

@@ -75,6 +75,9 @@ static void plan_warpgroups(const Product *product, GemmPlan *plan) {
     plan->shared[0] += round_up(2 * SIGNAL_BYTES * t[GEMM_STAGES], CACHE_LINE);
   plan->elements_at = plan->shared[0];
   if (plan->rooms && product->elements) plan->shared[0] += CACHE_LINE;
+  plan->sums_at = plan->shared[0];
+  if (plan->rooms && product->columns != NO_VALUE)
+    plan->shared[0] += plan->warps_m * (WGMMA_THREADS / 32) * round_up(t[GEMM_N] * 4, CACHE_LINE);
   plan->share_at = plan->shared[0];
   if (gemm_is_shared(plan)) plan->shared[0] += CACHE_LINE;
 }

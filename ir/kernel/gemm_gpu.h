@@ -118,6 +118,7 @@ typedef struct GemmPlan {
   int64_t signals_at;  /* bulk copies: offset of the ring's mbarriers in shared memory */
   int64_t rooms;       /* of a warp, for panels that leave by bulk copies */
   int64_t elements_at; /* mbarriers of panels of other arguments, one for each warp: offset */
+  int64_t sums_at;     /* sums of columns with bulk copies: a line of f32 for each warp: offset */
   int64_t share_at;    /* equal shares: offset of the CTA's number in shared memory; */
   int64_t pieces_at;   /* of sums that other CTAs add, one tile for each, in the workspace */
 } GemmPlan;

@@ -160,12 +160,12 @@ static bool elements_fit(const GpuProduct *product, const GemmPlan *plan) {
 static bool results_fit(const GpuProduct *product, const GemmPlan *plan) {
   const Fn *k = product->k;
   GemmMap map;
-  if (gemm_is_split(plan) || product->p.columns != NO_VALUE || product->fixed[GEMM_LANES] < 2)
-    return false;
-  if (product->p.results > PRODUCT_RESULTS || !elements_fit(product, plan)) return false;
-  for (uint32_t i = 0; i < k->results.n; i++)
+  uint32_t results = (uint32_t)product->p.results;
+  if (gemm_is_split(plan) || product->fixed[GEMM_LANES] < 2) return false;
+  if (results > PRODUCT_RESULTS || !elements_fit(product, plan)) return false;
+  for (uint32_t i = 0; i < results; i++)
     if (!gemm_panel_map(k, &product->p, plan, k->args.n + i, &map)) return false;
-  return true;
+  return results == k->results.n || k->results.at[results] == product->p.columns;
 }
 
 /* Both operands are copied in whole pieces that are as far apart as in one dim. */

@@ -50,6 +50,12 @@ typedef struct Product {
    all those of the other one. */
 bool product_sums_rows(const Fn *k, const Op *dot, const Op *sum);
 
+/* How many values the way out of the sums has for each of them that are no results: elements, and
+   those that columns sum. */
+static inline int product_others(const Product *product) {
+  return product->elements + (product->columns != NO_VALUE);
+}
+
 /* lanes: f32 lanes of the machine's vectors */
 Product product_of(const Fn *kernel, int lanes);
 

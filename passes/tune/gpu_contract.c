@@ -26,7 +26,8 @@ static const double FEW_WARPS = 0.8;      /* of the rate, with half of them */
    hand with such copies (bench/cuda/wgmma.cu) took 0.77 us on an H100. */
 static const double LEAVES = 0.026;
 /* .. for each element that such copies bring: to read it, as shared memory gives 128 bytes a cycle.
-   The copy itself passes while the tile is multiplied. No run has timed it. */
+   The copy itself passes while the tile is multiplied. Sums of columns take about as many, for
+   shuffles. No run has timed either. */
 static const double COMES = 0.016;
 static const double GROUP_CYCLES = 60, GROUP_COLUMN = 4.88, WORTH_OTHERS = 0.98;
 
@@ -117,7 +118,7 @@ static double cycles_of_groups(const GpuProduct *product, const GemmPlan *plan,
           steps = each * plan->range;
   if (gemm_is_shared(plan)) steps = ceil_div(gemm_tiles(plan) * plan->tiles_k, plan->chunks[0]);
   double area = (double)(shape->m * shape->n), element = 0.12 + branches(product, plan);
-  if (plan->tile[GEMM_BY] == BY_BULK_ALL) element = LEAVES + COMES * product->p.elements;
+  if (plan->tile[GEMM_BY] == BY_BULK_ALL) element = LEAVES + COMES * product_others(&product->p);
   double out = 500 + area * element;
   return (double)(steps * plan->tile[GEMM_K]) * area / shape->rate + (double)each * out +
          reduce_cycles(plan) + share_cycles(plan);

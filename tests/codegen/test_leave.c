@@ -66,6 +66,38 @@ static void add_elements(Harness *h, int i, const char *elem, int64_t width) {
               i % 4 == 0 || i % 4 == 3 ? "%9" : "%9, %10");
 }
 
+/* .. and sums of columns of a result, which is that of the first element or of nothing else. */
+static void add_columns(Harness *h, int i, const char *elem, int64_t width) {
+  bool whole = i & 4;
+  int m = whole ? 256 : 200, n = whole ? (int)width : 136 + 8 * i;
+  const char *out = arena_printf(h->arena, "[M:%d, N:%d]", m, n);
+  const char *f = arena_printf(h->arena, "f32%s", out);
+  harness_add(h, "kernel @c%d(%%0 : %s[M:%d, K:72], %%1 : %s[", i, elem, m, elem);
+  harness_add(h, i & 2 ? "K:72, N:%d], %%2 : %s%s)" : "N:%d, K:72], %%2 : %s%s)", n, elem,
+              i & 1 ? arena_printf(h->arena, "[N:%d]", n) : out);
+  harness_add(h, " {family = \"contract\"} {\n  %%3 = dot[K] %%0, %%1 : %s\n", f);
+  harness_add(h, "  %%4 = cast %%2 : f32%s\n", i & 1 ? arena_printf(h->arena, "[N:%d]", n) : out);
+  harness_add(h, "  %%5 = mul %%3, %%4 : %s\n  %%6 = cast %%5 : %s%s\n", f, elem, out);
+  harness_add(h, "  %%7 = sum[M] %%5 : f32[N:%d]\n  return %%6, %%7\n}\n", n);
+}
+
+static void columns_are_summed(void **state) {
+  static const struct {
+    const char *cut;
+    int64_t width;
+  } of[] = {{"128 256 64 64 256 3 1 3", 256},
+            {"128 136 64 64 136 4 1 3", 136},
+            {"128 200 64 64 200 3 65536 3", 200}};
+  (void)state;
+  for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+    Harness *h = harness_new("sm_90a");
+    h->low = -1, h->high = 1, h->cut = of[i].cut, h->multiprocessors = 3 - (int)i % 3;
+    for (int k = 0; k < 8; k++) add_columns(h, k, "bf16", of[i].width);
+    assert_int_equal(harness_run(h, 8e-3), 0);
+    harness_free(h);
+  }
+}
+
 /* The same with results in the place of the first of them: a tile of which the last panel begins
    within another, and equal shares. */
 static void elements_come(void **state) {
@@ -118,6 +150,7 @@ int main(int argc, char **argv) {
   if (argc > 1) cmocka_set_test_filter(argv[1]);
   if (harness_tested("sm_90a")) return HARNESS_SKIPPED;
   const struct CMUnitTest tests[] = {cmocka_unit_test(results_leave),
-                                     cmocka_unit_test(elements_come)};
+                                     cmocka_unit_test(elements_come),
+                                     cmocka_unit_test(columns_are_summed)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

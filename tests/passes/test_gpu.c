@@ -141,6 +141,11 @@ static void bulk_results_fit_some(void **state) {
        "%4 = dot[K] %0, %1 : bf16[M:512, N:256]\n%5 = add %4, %2 : "
        "bf16[M:512, N:256]\n%6 = mul %5, %3 : bf16[M:512, N:256]\nreturn %6",
        1, false},
+      {"", "",
+       "%3 = dot[K] %0, %1 : bf16[M:512, N:256]\n%4 = cast %3 : f32[M:512, N:256]\n%5 = sum[M] %4 "
+       ": "
+       "f32[N:256]\nreturn %3, %5",
+       1, true},
   };
   for (size_t i = 0; i < COUNT_OF(of); i++) {
     Ctx *c = ctx_new();
