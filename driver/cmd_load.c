@@ -154,7 +154,9 @@ Exit know_targets(const Cli *o) {
   const char *all = "native", *list = o->value[OPT_TARGET];
   for (; list; list = strchr(list, ',') ? strchr(list, ',') + 1 : NULL) {
     const char *name = arena_strndup(arena, list, strcspn(list, ","));
+    const char *own = arena_printf(arena, "%sa", name); /* of a generation that has only that one */
     const Target *older = target_find(name) ? NULL : target_for_newer(name);
+    if (older && target_find(own)) return cli_usage("no target `%s`: it is `%s`", name, own);
     if (older)
       return cli_usage("no target `%s`: its instructions for products are not used; programs for "
                        "`%s` run on it, by the driver's assembler",

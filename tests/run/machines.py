@@ -97,6 +97,8 @@ try:
         for words in ('plan', newer), ('compile', f'sm_80,{newer}', '-o', 'm'):
             said = shardc(words[0], 'm.shard', '--plan', 'p', '--target', *words[1:], expect=2)[1]
             check(f'no target `{newer}`' in said and 'programs for `sm_90` run on it' in said, said)
+    said = shardc('plan', 'm.shard', '--plan', 'p', '--target', 'sm_100', expect=2)[1]
+    check('no target `sm_100`: it is `sm_100a`' in said, said)
     # all memory of the block
     open(f'{folder}/m.shard', 'w').write(MODEL % '141GB')
     j = json.loads(shardc('plan', 'm.shard', '--plan', 'p', '--json', '--set', 'machine.node.arch=sm_90')[0])
