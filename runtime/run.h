@@ -29,6 +29,7 @@ typedef struct Run {
   char *given;       /* numbers of the optimizer, lines KEY=VALUE (rates.c); NULL: none */
   int lock;          /* file descriptor that holds the run directory */
   int folder;        /* the directory itself, whatever its name is now; -1: none yet */
+  size_t there;      /* length of the part of `out` that existed before this run */
 } Run;
 
 void rt_watch_start(Watch *watch); /* before anything that may start a thread */
@@ -86,13 +87,17 @@ int64_t rt_kept(const Run *r);     /* checkpoints that stay; 0: none is written 
 bool rt_saves_aside(const Run *r); /* `save async = on`, and there are saves before the end */
 int64_t rt_seed(const Run *r);
 bool rt_open_data(Run *r, Fault *f);
+bool rt_open_port(Run *r, int64_t steps, MetricsPort **port, Fault *f); /* --metrics */
 bool rt_without_validation(const Run *r, Fault *f); /* R0104 for options that read it */
 bool rt_start_device(Run *r, Fault *f);
 bool rt_rank_log(const Run *r, Fault *f);         /* --rank-logs (rank_log.c) */
 bool rt_run_folder(Run *r, bool fresh, Fault *f); /* decides r->out; fresh: must hold no run yet */
 /* Makes and locks it; r->out may become another number. */
 bool rt_hold_folder(Run *r, bool fresh, Fault *f);
+/* After a start that failed: removes the directories that this run made, if they are empty. */
+void rt_forget_folder(Run *r);
 bool rt_lock_folder(const char *folder, int *fd, Fault *f); /* run_lock.c */
+void rt_unlock_folder(const char *folder);                  /* by the process that holds it */
 
 /* run_folder.c: a run directory that is moved or removed while a run writes into it; by rank 0 */
 typedef enum Whereabouts { FOLDER_STAYED, FOLDER_MOVED, FOLDER_MADE, FOLDER_LOST } Whereabouts;

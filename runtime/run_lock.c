@@ -68,3 +68,12 @@ bool rt_lock_folder(const char *folder, int *fd, Fault *f) {
   if (!flock(*fd, LOCK_EX | LOCK_NB)) return true;
   return errno == EWOULDBLOCK ? taken(folder, "", f) : lock_by_file(folder, errno, f);
 }
+
+void rt_unlock_folder(const char *folder) {
+  static const char *const names[] = {".lock", ".lock-held"};
+  for (int i = 0; i < 2; i++) {
+    char path[RT_PATH];
+    rt_join(path, folder, names[i]);
+    unlink(path);
+  }
+}

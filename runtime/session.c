@@ -84,6 +84,15 @@ bool rt_without_validation(const Run *r, Fault *f) {
   return rt_everywhere(r, f);
 }
 
+/* Rank 0 listens, and all know whether it can. */
+bool rt_open_port(Run *r, int64_t steps, MetricsPort **port, Fault *f) {
+  const char *place = text_option(r, OPT_metrics);
+  if (!place) return true;
+  int world = rt_comm_world(&r->comm);
+  if (rt_is_first(r)) *port = rt_metrics_port(place, r->p->model, world, steps, f);
+  return rt_comm_decide(&r->comm, "the port of --metrics", !rt_is_first(r) || *port, NULL, 0, f);
+}
+
 static bool debugging(const char *word) {
   const char *list = getenv("SHARDC_DEBUG");
   return list && strstr(list, word);
@@ -160,12 +169,14 @@ bool rt_start_device(Run *r, Fault *f) {
 
 /* ---- the run directory ---- */
 
+/* A run that ended before its first step has left nothing that another one could spoil. */
 static bool holds_run(const char *folder) {
   char path[RT_PATH];
+  struct stat metrics;
   CheckpointList l = rt_checkpoint_list(folder);
   free(l.step);
   rt_join(path, folder, "metrics.jsonl");
-  return l.n > 0 || rt_exists(path);
+  return l.n > 0 || (!stat(path, &metrics) && metrics.st_size > 0);
 }
 
 static void numbered(const Run *r, char out[RT_PATH], int i) {
@@ -205,8 +216,25 @@ bool rt_run_folder(Run *r, bool fresh, Fault *f) {
   return rt_comm_decide(&r->comm, "the run directory", ok, r->out, sizeof r->out, f);
 }
 
+/* Cuts off the last name of a path of n characters; the new length. */
+static size_t cut_name(char *path, size_t n) {
+  while (n && path[n - 1] == '/') n--;
+  while (n && path[n - 1] != '/') n--;
+  path[n] = 0;
+  return n;
+}
+
+/* The length of the part of a path that exists. */
+static size_t existing(const char *path) {
+  char part[RT_PATH];
+  size_t n = (size_t)snprintf(part, sizeof part, "%s", path);
+  while (n && !rt_exists(part)) n = cut_name(part, n);
+  return n;
+}
+
 /* A run that nobody named takes the first number that it can make itself. */
 static bool make_folder(Run *r, bool fresh, Fault *f) {
+  r->there = existing(r->out);
   bool named = r->o.at[OPT_out].given || !fresh;
   for (int i = 1; !named && i < 1 << 20; i++) {
     if (!rt_make_folders("runs", f)) return false;
@@ -223,6 +251,18 @@ bool rt_hold_folder(Run *r, bool fresh, Fault *f) {
   if (ok && rt_is_first(r) && fresh && holds_run(r->out)) ok = held_already(r, f);
   if (ok && rt_is_first(r)) ok = rt_keep_folder(r, f);
   return rt_comm_decide(&r->comm, "the run directory", ok, r->out, sizeof r->out, f);
+}
+
+void rt_forget_folder(Run *r) {
+  size_t n = strlen(r->out);
+  if (!rt_is_first(r) || r->folder < 0 || n <= r->there) return;
+  char path[RT_PATH], metrics[RT_PATH];
+  struct stat file;
+  rt_join(metrics, r->out, "metrics.jsonl");
+  if (!stat(metrics, &file) && !file.st_size) unlink(metrics);
+  rt_unlock_folder(r->out);
+  memcpy(path, r->out, n + 1);
+  while (n > r->there && !rmdir(path)) n = cut_name(path, n);
 }
 
 /* ---- tensors and entries ---- */

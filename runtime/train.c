@@ -482,16 +482,12 @@ static void greet(const Train *train) {
     rt_note("the learning-rate schedule was compiled for %lld steps", (long long)compiled);
 }
 
-/* The files and the port that other tools read; by rank 0. */
+/* The files that other tools read; by rank 0. */
 static bool open_logs(Train *train, Fault *f) {
-  Run *r = train->r;
+  const Run *r = train->r;
   if (rt_checkpoint_best(r->out) < 0) train->metrics.best = INFINITY;
-  const OptionValue *logs = &r->o.at[OPT_log_as], *port = &r->o.at[OPT_metrics];
-  if (logs->given && !rt_logs_open(&train->metrics, r->out, logs->text, r->at.step, f))
-    return false;
-  if (!port->given) return true;
-  train->port = rt_metrics_port(port->text, r->p->model, rt_comm_world(&r->comm), train->steps, f);
-  return train->port != NULL;
+  const OptionValue *logs = &r->o.at[OPT_log_as];
+  return !logs->given || rt_logs_open(&train->metrics, r->out, logs->text, r->at.step, f);
 }
 
 /* Several ranks: a core dump of one rank says more. */
@@ -519,7 +515,9 @@ static bool start(Train *train, Fault *f) {
   if (!(train->step = rt_entry_find(r->p, "step")))
     return rt_fault(f, 801, "this executable has no entry `step`");
   train->later = rt_phase_entry(r), train->looks = rt_freeze_window(r);
-  if (!rt_open_data(r, f) || !rt_run_folder(r, !resumes, f) || !rt_start_device(r, f)) return false;
+  if (!rt_open_port(r, train->steps, &train->port, f) || !rt_open_data(r, f) ||
+      !rt_run_folder(r, !resumes, f) || !rt_start_device(r, f))
+    return false;
   if (!can_evaluate(train) && !rt_without_validation(r, f)) return false;
   r->at.data = rt_data_identity(&r->data);
   train->saver = rt_saver_open(&r->device, rt_kept(r));
@@ -577,7 +575,7 @@ int rt_train(Run *r) {
   Fault f = {0};
   Stop stop = DONE;
   *train = (Train){.r = r, .saved = -1, .metrics = {.fd = -1, .csv = -1, .events = -1}};
-  if (!start(train, &f)) rt_die_on_all(r, &f);
+  if (!start(train, &f)) rt_forget_folder(r), rt_die_on_all(r, &f);
   rt_meter_start(&train->meter, r->o.at[OPT_quiet].given, rt_count_option(r, OPT_log_every, 0),
                  r->at.step);
   train->meter.tokens = r->data.tokens > 0;

@@ -3,7 +3,7 @@ steps that is damaged: on a program written by hand.
 
     python3 options.py TOY
 """
-import os, random, resource, shutil, subprocess, sys, tempfile
+import os, random, resource, shutil, socket, subprocess, sys, tempfile
 
 TOY = os.path.abspath(sys.argv[1])
 D = tempfile.mkdtemp(prefix='toy options ')
@@ -40,6 +40,22 @@ def case_stack():
         return lambda: resource.setrlimit(resource.RLIMIT_STACK, (soft << 10, hard << 10))
     train('--out', 'stack', '--steps', '2', preexec_fn=least(64, 8192))
     toy('info', preexec_fn=least(128, 128), expect=1, says='the stack is limited to 128 KiB, and 1024 are needed')
+
+
+def case_refused():
+    """A run that is refused leaves no directory, and one without a step is in nobody's way."""
+    os.mkdir(path('taken'))
+    for out in 'none', 'none/deeper/', 'none//again':
+        train('--out', out, '--trace', 'taken', expect=1, says='R0401')
+        check(not os.path.exists(path('none')), f'{out} is gone')
+    train('--out', 'taken', '--trace', 'taken', expect=1, says='R0401')
+    check(os.path.exists(path('taken')), 'a directory of before stays')
+    with socket.create_server(('127.0.0.1', 0)) as port:
+        train('--out', 'none', '--metrics', '127.0.0.1:%d' % port.getsockname()[1], expect=4, says='R0110')
+    check(not os.path.exists(path('none')), 'no port, no directory')
+    open(path('taken', 'metrics.jsonl'), 'w').close()
+    train('--out', 'taken', '--steps', '2')
+    train('--out', 'taken', '--steps', '2', expect=2, says='R0402')
 
 
 def case_numbers():
