@@ -11,7 +11,7 @@ Every block of code says what it holds, after its ```:
 
 A page's commands run in one folder, which has `examples` and `tools`. Words are compared exactly, numbers within 10 %
 or one in their last place (better passes change them a little), a size in any unit. `...` in an output is anything
-within a line, and as a line any lines. `update` writes outputs without `...` anew, and docs/pictures.
+within a line, and as a line any lines. `update` writes the lines without `...` anew, and docs/pictures.
 """
 import os, re, subprocess, sys, tempfile
 
@@ -47,11 +47,15 @@ def same_line(wanted, said):
     return words(wanted) == words(said) and all(abs(x - y) <= max(0.1 * abs(x), last) for (x, last), (y, _) in pairs)
 
 
-def same(wanted, said):
-    """Lines against lines; a line `...` skips as few as it can."""
-    if not wanted: return not said
-    if wanted[0] == '...': return any(same(wanted[1:], said[i:]) for i in range(len(said) + 1))
-    return bool(said and same_line(wanted[0], said[0]) and same(wanted[1:], said[1:]))
+def shown(wanted, said):
+    """Lines of `said` that a page shows, with its `...`; None if they differ. A line `...` skips as few as it can."""
+    if not wanted: return None if said else []
+    if wanted[0] == '...':
+        rests = (shown(wanted[1:], said[i:]) for i in range(len(said) + 1))
+        return next((['...', *rest] for rest in rests if rest is not None), None)
+    if not said or not same_line(wanted[0], said[0]): return None
+    rest = shown(wanted[1:], said[1:])
+    return None if rest is None else [wanted[0] if '...' in wanted[0] else said[0], *rest]
 
 
 def run(folder, command):
@@ -70,9 +74,13 @@ def console(where, folder, body):
         command, *wanted = step.rstrip('\n').split('\n')
         status, out, err = run(folder, command)
         if not wanted and status: wrong.append(f'{where}: {command}: status {status}\n' + '\n'.join(err))
-        if wanted and update and not any('...' in line for line in wanted): wanted = out or err
-        if wanted and not any(same(wanted, said) for said in (out, err, err + out)):
-            wrong.append(f'{where}: {command}\n--- written\n' + '\n'.join([*wanted, '--- now', *out, *err]))
+        if wanted:
+            found = (shown(wanted, said) for said in (out, err, err + out))
+            now = next((lines for lines in found if lines is not None), None)
+            if update and now is None and '...' not in ''.join(wanted): now = out or err
+            if now is None:
+                wrong.append(f'{where}: {command}\n--- written\n' + '\n'.join([*wanted, '--- now', *out, *err]))
+            elif update: wanted = now
         made += '\n'.join([f'$ {command}', *wanted]) + '\n'
     return made
 
@@ -132,7 +140,7 @@ def pictures():
                               '-'], capture_output=True, text=True).stdout
         old = texts(open(path).read())
         if update: open(path, 'w').write(svg)
-        elif not same(old, texts(svg)): wrong.append(f'{path}: {old}, now {texts(svg)}')
+        elif shown(old, texts(svg)) is None: wrong.append(f'{path}: {old}, now {texts(svg)}')
 
 
 for page in pages: read(page)
