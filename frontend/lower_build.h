@@ -7,6 +7,8 @@
 
 /* ---- what is chosen for a program (lower_choose.c) ---- */
 bool choose_program(World *w, const LowerOptions *options, Choice *out);
+/* FILE declares no other model or variant or, if it declares none, the files it uses; or NULL. */
+const Decl *choose_only_model(World *w);
 /* A plan of FILE that would serve, when none was asked for; NULL: none. */
 Str choose_plan_left(World *w, const Choice *choice);
 /* The name of the train block, where the model has others as well; else NULL. */

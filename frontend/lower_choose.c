@@ -53,17 +53,22 @@ static const Decl *model_for(World *w, const Decl *block) {
   return NULL;
 }
 
+const Decl *choose_only_model(World *w) {
+  Decls own = all_of(w, SPACE_MODEL, true, false), any = all_of(w, SPACE_MODEL, false, false);
+  return own.n == 1 ? own.at[0] : any.n == 1 ? any.at[0] : NULL;
+}
+
 static const Decl *only_model(World *w) {
-  Decls own = all_of(w, SPACE_MODEL, true, false);
-  if (own.n == 1) return own.at[0];
-  Decls base = all_of(w, SPACE_MODEL, true, true);
+  Decls own = all_of(w, SPACE_MODEL, true, false), base = all_of(w, SPACE_MODEL, true, true),
+        any = all_of(w, SPACE_MODEL, false, true);
+  const Decl *only = choose_only_model(w);
+  if (only) return only;
   if (base.n == 1) {
     Report *r =
         world_error(w, "N0601", base.at[0]->span, "model `%s` was chosen", base.at[0]->name);
     diag_help(r, "to choose another: `--model %s`", own.at[own.at[0] == base.at[0]]->name);
     return base.at[0];
   }
-  Decls any = all_of(w, SPACE_MODEL, false, true);
   if (any.n == 1 && !own.n) return any.at[0];
   Decls list = own.n ? own : any;
   Report *r = world_error(w, "E0605", nowhere(),

@@ -123,19 +123,39 @@ static void check_model(World *w, const Decl *decl, CheckResult *out) {
   }
 }
 
-/* The model that a block is `for`; without `for`, models of FILE are checked with it anyway. */
+/* The model that a block is `for`; without `for` the one with which it is compiled, if the files
+   leave no choice. */
 static bool choose_for_block(World *w, const Decl *block, Choice *choice) {
-  if (!block->item->base.text) return false;
-  const Decl *model = world_find(w, SPACE_MODEL, block->item->base.text, false);
-  if (!model && world_lost(w, SPACE_MODEL)) return false;
+  Str base = block->item->base.text;
+  const Decl *model = base ? world_find(w, SPACE_MODEL, base, false) : choose_only_model(w);
+  if (!model && (!base || world_lost(w, SPACE_MODEL))) return false;
   if (!model) {
-    const char *near = world_nearest(w, SPACE_MODEL, block->item->base.text);
-    Report *r = world_error(w, "E0201", block->item->base.span, "no model named `%s`",
-                            block->item->base.text);
+    const char *near = world_nearest(w, SPACE_MODEL, base);
+    Report *r = world_error(w, "E0201", block->item->base.span, "no model named `%s`", base);
     diag_near(r, "a model", near);
     return false;
   }
   return choose_for_model(w, model, choice);
+}
+
+/* A model of another file, for which FILE has a block: once for each number of its parameters. */
+static void list_used(World *w, const Eval *e, const Choice *choice, CheckResult *out) {
+  CheckedModel model = {.name = choice->model->name};
+  if (!out || own(w, choice->model)) return;
+  count(e, &model);
+  for (uint32_t i = 0; i < out->models.n; i++)
+    if (out->models.at[i].name == model.name && out->models.at[i].parameters == model.parameters)
+      return;
+  list_model(w, e, choice, out);
+}
+
+/* The model that FILE means, if it declares none and has no block for one. */
+static void check_used(World *w, CheckResult *out) {
+  const Decl *model = out && !out->models.n && !out->plans.n ? choose_only_model(w) : NULL;
+  Choice choice;
+  Eval *e =
+      model && !own(w, model) && choose_for_model(w, model, &choice) ? walk(w, &choice) : NULL;
+  if (e) list_used(w, e, &choice, out);
 }
 
 /* Those for models of other files. */
@@ -147,7 +167,9 @@ static void check_trains(World *w, CheckResult *out) {
     if (own(w, choice.model)) continue;
     choice.train = decl;
     Eval *e = walk(w, &choice);
-    if (e) check_sources(e, &choice, out);
+    if (!e) continue;
+    check_sources(e, &choice, out);
+    list_used(w, e, &choice, out);
   }
 }
 
@@ -200,11 +222,11 @@ static void check_plans(World *w, CheckResult *out) {
                   ? walk(w, &choice)
                   : NULL;
     uint32_t before = w->errors;
-    if (e) check_plan(e, &choice, decl->item);
+    if (e) check_plan(e, &choice, decl->item), list_used(w, e, &choice, out);
     if (own(w, decl) && out) list_plan(w, decl, &choice, e, out);
     while (e && w->errors == before && choose_next_train(w, &choice)) {
       if (!(e = walk(w, &choice))) continue;
-      check_plan(e, &choice, decl->item);
+      check_plan(e, &choice, decl->item), list_used(w, e, &choice, out);
       if (out) list_plan(w, decl, &choice, true, out);
     }
   }
@@ -339,6 +361,7 @@ bool check_program(Ctx *c, const char *path, CheckResult *out) {
     if (own(w, decl) && !decl->item->bad) check_model(w, decl, out);
   check_trains(w, out);
   check_plans(w, out);
+  check_used(w, out);
   check_all_weights(w);
   check_layers(w);
   check_functions(w);

@@ -68,6 +68,15 @@ expect 3 "^M with large: 520,004 parameters$" check two.shard
 expect 3 "plan .p. with .large. needs " check two.shard
 sed '/^plan/d; s/optim sgd lr = 1e-3 }$/optim sgd }/; /large/s/Wide =/Wode =/' two.shard >three.shard
 expect 1 "three.shard:11:20" check three.shard
+cat >other.shard <<'MODEL'
+use "two"
+plan r { mesh data = 2; place Batch -> data; micro 4 }
+MODEL
+expect 0 "^M with large: 520,004 parameters$" check other.shard   # of the file that it uses
+sed 's/place Batch/place Bacth/' other.shard >wrong.shard
+expect 1 "no dimension named .Bacth." check wrong.shard           # also without `for`
+echo 'use "two"' >bare.shard
+expect 0 "^M: 56 parameters$" check bare.shard
 
 # explain
 expect 0 "^softmax\[D\](x)" explain op:softmax
