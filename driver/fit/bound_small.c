@@ -133,6 +133,16 @@ static SentKind sent_later(const SpacePlan *plan, const SmallCost *cost, const S
   return none;
 }
 
+/* The time of a message is concave in its bytes: an all-reduce takes a ring or a tree, whichever is
+   faster. So messages of unknown sizes take the least if one of them has all bytes. */
+static double least_seconds(const PlanBounds *bounds, const Module *mesh, int axis, OpCode kind,
+                            double calls, double bytes) {
+  const Machine *machine = &bounds->machine;
+  double others = calls > 1 ? calls - 1 : 0;
+  return link_time(mesh, machine, axis, kind, calls - others, bytes).seconds +
+         link_time(mesh, machine, axis, kind, others, 0).seconds;
+}
+
 /* If the micro-batch is smaller than that of the programs, messages inside of a copy have as many
    bytes for a sample, those of parameters no fewer. */
 static double sent_seconds(const PlanBounds *bounds, const SpacePlan *plan, const SmallCost *cost,
@@ -149,8 +159,7 @@ static double sent_seconds(const PlanBounds *bounds, const SpacePlan *plan, cons
                (in_step(sent->bytes, layers, parts, cost, plan) - layers * parts * later.bytes) *
                (of_parameters(sent->axis, sent->kind) ? 1 : share);
     if (calls <= 0 || bytes <= 0 || axis[sent->axis] < 0) continue;
-    seconds +=
-        link_time(&mesh, &bounds->machine, axis[sent->axis], sent->kind, calls, bytes).seconds;
+    seconds += least_seconds(bounds, &mesh, axis[sent->axis], sent->kind, calls, bytes);
   }
   return seconds;
 }
@@ -203,7 +212,7 @@ static double list_seconds(const PlanBounds *bounds, const SpacePlan *plan, cons
     int of = axis[sent->axis];
     if (of < 0 || (parameters && !all)) continue;
     double bytes = sent->bytes * (parameters ? 1 : share);
-    seconds += link_time(&mesh, &bounds->machine, of, sent->kind, sent->calls, bytes).seconds;
+    seconds += least_seconds(bounds, &mesh, of, sent->kind, sent->calls, bytes);
   }
   return seconds;
 }
