@@ -51,17 +51,16 @@ static SpacePlan own_of(const PlanBounds *bounds, const SpacePlan *plan) {
 }
 
 /* May its own programs have its mesh? Sums over `replica` are left out: they travel in buckets of
-   several layers. A space with experts has several times as many orders of its meshes, and a search
-   has no time for programs of each: plans that differ by the order alone share them. */
-static bool is_whole(const PlanBounds *bounds, const SpacePlan *plan) {
+   several layers. */
+static bool is_whole(const SpacePlan *plan) {
   const int32_t *at = plan->at;
-  return at[FIELD_PIPE] == 1 && at[FIELD_REPLICA] == 1 && !*bounds->space->experts;
+  return at[FIELD_PIPE] == 1 && at[FIELD_REPLICA] == 1;
 }
 
 SpacePlan bound_copy(const PlanBounds *bounds, const SpacePlan *plan, bool inside, int micro) {
   SpacePlan copy = inside ? split_of(bounds, plan) : own_of(bounds, plan);
   int32_t *at = copy.at;
-  bool whole = !inside && is_whole(bounds, plan) && at[FIELD_OVERLAP] == plan->at[FIELD_OVERLAP];
+  bool whole = !inside && is_whole(plan) && at[FIELD_OVERLAP] == plan->at[FIELD_OVERLAP];
   at[FIELD_MICRO] = micro, at[FIELD_PIPELINE] = at[FIELD_OFFLOAD] = 0;
   if (whole) return copy;
   at[FIELD_REPLICA] = at[FIELD_PIPE] = 1;
@@ -185,7 +184,7 @@ double bound_sent(const PlanBounds *bounds, const SpacePlan *plan, const SmallCo
 double bound_more(const PlanBounds *bounds, const SpacePlan *plan, const SmallCost *cost) {
   const int32_t *at = plan->at;
   bool same = cost->known && !cost->inside && cost->micro == at[FIELD_MICRO] &&
-              is_whole(bounds, plan) && !at[FIELD_OFFLOAD] &&
+              is_whole(plan) && !at[FIELD_OFFLOAD] &&
               at[FIELD_OVERLAP] == cost->plan.at[FIELD_OVERLAP];
   double layers = (double)bound_layers(bounds->space, plan);
   return same ? layers * cost->seconds[OF_LAYER_AND_PART] + cost->seconds[OF_PART] : 0;

@@ -464,7 +464,7 @@ static void put_zero(const PlanSpace *space, SpacePlan plan) {
   bool shards = copies || at[FIELD_CONTEXT] > 1;
   int64_t parts = space->batch / space_copies(&plan) / at[FIELD_MICRO];
   for (int stage = at[FIELD_REPLICA] > 1; stage <= (shards ? LAST_ZERO : 0); stage++)
-    for (int over = 0; over <= (stage && at[FIELD_CONTEXT] > 1); over++)
+    for (int over = space->only_over; over <= (stage && at[FIELD_CONTEXT] > 1); over++)
       for (int full = 0; full <= (stage > 1 && parts > 1); full++)
         for (int overlap = most_overlap(space, &plan, stage); overlap >= 0; overlap--) {
           at[FIELD_ZERO] = stage, at[FIELD_OVER] = over;
@@ -526,16 +526,21 @@ bool space_with_way(const PlanSpace *space, const SpacePlan *plan, int way, Spac
          plan->at[FIELD_CONTEXT] > 1;
 }
 
-static void put_orders(const PlanSpace *space, SpacePlan plan) {
-  double seen[ORDERS];
+/* Which of the axes `data` and `context` is first matters to plans that shard over both alone. */
+static void put_orders(PlanSpace space, SpacePlan plan) {
+  SpaceLinks seen[ORDERS];
   for (int order = 0; order < ORDERS; order++) {
-    plan.at[FIELD_ORDER] = order, seen[order] = space_places(space, &plan);
     bool same = false;
-    for (int i = 0; i < order; i++) same |= seen[i] == seen[order];
-    for (int sequence = 0; !same && sequence <= (plan.at[FIELD_TENSOR] > 1 && *space->sequence);
+    plan.at[FIELD_ORDER] = order, seen[order] = space_links(&space, &plan);
+    space.only_over = false;
+    for (int i = 0; i < order; i++) {
+      if (!space_same_links(&seen[i], &seen[order])) continue;
+      same |= seen[i].data_first == seen[order].data_first, space.only_over = true;
+    }
+    for (int sequence = 0; !same && sequence <= (plan.at[FIELD_TENSOR] > 1 && *space.sequence);
          sequence++) {
       plan.at[FIELD_SEQUENCE] = sequence;
-      put_ways(space, plan);
+      put_ways(&space, plan);
     }
   }
 }
@@ -554,10 +559,10 @@ static void put_data(const PlanSpace *space, SpacePlan plan, int64_t ranks) {
   int64_t inside = space->machine.in_node / plan.at[FIELD_TENSOR] / plan.at[FIELD_CONTEXT];
   if (space->batch % (ranks * plan.at[FIELD_EXPERT]) || !divides_dims(space, &plan)) return;
   plan.at[FIELD_DATA] = (int32_t)ranks, plan.at[FIELD_REPLICA] = 1;
-  if (admits_first(space, &plan, SPACE_AXES)) put_orders(space, plan);
+  if (admits_first(space, &plan, SPACE_AXES)) put_orders(*space, plan);
   if (inside < 2 || inside >= ranks || ranks % inside || plan.at[FIELD_EXPERT] > 1) return;
   plan.at[FIELD_DATA] = (int32_t)inside, plan.at[FIELD_REPLICA] = (int32_t)(ranks / inside);
-  if (admits_first(space, &plan, SPACE_AXES)) put_orders(space, plan);
+  if (admits_first(space, &plan, SPACE_AXES)) put_orders(*space, plan);
 }
 
 /* Experts have ranks of their own, or the axes of all others. */

@@ -63,6 +63,7 @@ typedef struct PlanSpace {
   const char *heads;          /* its heads, which an exchange splits; NULL: none */
   SpaceFix fix[SPACE_FIELDS]; /* read when plans are listed */
   SpaceVisit *visit;          /* by space_list */
+  bool only_over;             /* .. plans that shard over data and context alone */
   void *visitor;
 } PlanSpace;
 
@@ -108,7 +109,14 @@ Module space_mesh(const PlanSpace *space, const SpacePlan *plan, MeshAxis mesh[S
    shards of them over the second. */
 enum { ORDER_CONTEXT_FIRST = 0, ORDER_DATA_FIRST = 2 };
 bool space_data_first(const SpacePlan *plan);
-/* The places of the axes, as far as times of messages depend on them: equal for orders that cost
-   the same. */
-int64_t space_places(const PlanSpace *space, const SpacePlan *plan);
+/* The links of the axes, as far as times of messages depend on them: the same for orders that cost
+   the same, but for plans that shard over both data and context. */
+typedef struct SpaceLinks {
+  double rate[SPACE_AXES];
+  int32_t joined[SPACE_AXES]; /* ranks of a ring in one node */
+  bool crosses[SPACE_AXES];   /* between nodes */
+  bool data_first;            /* of these two axes: no link */
+} SpaceLinks;
+SpaceLinks space_links(const PlanSpace *space, const SpacePlan *plan);
+bool space_same_links(const SpaceLinks *a, const SpaceLinks *b);
 #endif

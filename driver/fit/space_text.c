@@ -67,17 +67,27 @@ bool space_data_first(const SpacePlan *plan) {
   return order[i] == FIELD_DATA;
 }
 
-int64_t space_places(const PlanSpace *space, const SpacePlan *plan) {
-  enum { BASE = 1024 };
-  SpaceField order[SPACE_AXES];
-  int64_t stride = 1, in_node = space->machine.in_node, places[SPACE_AXES] = {0}, sum = 0;
-  order_of(plan->at[FIELD_ORDER], order);
+SpaceLinks space_links(const PlanSpace *space, const SpacePlan *plan) {
+  const Machine *machine = &space->machine;
+  int axis[SPACE_AXES];
+  MeshAxis storage[SPACE_AXES];
+  Module mesh = space_mesh(space, plan, storage, axis);
+  SpaceLinks links = {.data_first = plan->at[FIELD_CONTEXT] > 1 && space_data_first(plan)};
   for (int i = 0; i < SPACE_AXES; i++) {
-    if (plan->at[order[i]] > 1) places[order[i]] = stride < in_node ? stride : in_node;
-    stride *= plan->at[order[i]];
+    if (axis[i] < 0) continue;
+    links.joined[i] = (int32_t)axis_joined(&mesh, machine, axis[i]);
+    links.crosses[i] = axis_crosses(&mesh, machine, axis[i]);
+    links.rate[i] = axis_rate(&mesh, machine, axis[i]);
   }
-  for (int i = 0; i < SPACE_AXES; i++) sum = sum * BASE + places[i];
-  return sum;
+  return links;
+}
+
+bool space_same_links(const SpaceLinks *a, const SpaceLinks *b) {
+  bool same = true;
+  for (int i = 0; i < SPACE_AXES; i++)
+    same &= a->joined[i] == b->joined[i] && a->crosses[i] == b->crosses[i] &&
+            a->rate[i] == b->rate[i];
+  return same;
 }
 
 static const char *mesh_text(Arena *arena, const SpacePlan *plan, const char *between) {
