@@ -526,6 +526,8 @@ Bound bound_below(const PlanBounds *bounds, const SpacePlan *plan, double enough
     seconds = fmax(seconds, with_small(bounds, plan, split, &step));
     if (hides) sent += bound_sent(bounds, plan, split, step.layers, step.parts);
   }
+  if (!split && !own)
+    seconds = bound_larger_split(bounds, plan, step.layers, step.parts, step.busy);
   seconds = hides ? fmax(seconds, sent) : seconds + sent;
   double ahead = saves_gathered(plan) ? AHEAD : 1;
   if (own && own->known) seconds = fmax(seconds, ahead * with_small(bounds, plan, own, &step));

@@ -148,6 +148,13 @@ bool bound_is_known(const PlanBounds *bounds, const SpacePlan *key, int micro); 
 SpaceField bound_field(const int axis[SPACE_AXES], int of);
 /* Does it split samples? Messages over such an axis are not those inside of a copy. */
 bool bound_of_copies(SpaceField axis);
+/* The same plan with the smallest axes `tensor` and `context` that split the same dims; what is
+   known of messages inside of its copies. */
+SpacePlan bound_smallest_split(const SpacePlan *plan);
+const SmallCost *bound_smallest(const PlanBounds *bounds, const SpacePlan *plan);
+/* Seconds of a step of a plan whose own split is not known, by messages of the smallest one. */
+double bound_larger_split(const PlanBounds *bounds, const SpacePlan *plan, double layers,
+                          double parts, double busy);
 /* NULL: none is known. With the plan's micro-batch, or the nearest larger one. inside: those that
    all plans with its split share. */
 const SmallCost *bound_small(const PlanBounds *bounds, const SpacePlan *plan, bool inside);

@@ -149,8 +149,16 @@ static bool sends_in_layers(const SpacePlan *copy) {
   return at[FIELD_ZERO] > 2 && !at[FIELD_FULL] && (at[FIELD_CONTEXT] == 1 || at[FIELD_OVER]);
 }
 
-static Small small_of(const PlanBounds *bounds, const SpacePlan *plan, bool inside, int micro) {
-  Small small = {.copy = bound_copy(bounds, plan, inside, micro), .parts = 2};
+typedef struct Wanted { /* small programs of this plan */
+  SpacePlan of;
+  bool inside;
+  int micro;
+} Wanted;
+
+static Small small_of(const PlanBounds *bounds, const Wanted *wanted) {
+  const SpacePlan *plan = &wanted->of;
+  bool inside = wanted->inside;
+  Small small = {.copy = bound_copy(bounds, plan, inside, wanted->micro), .parts = 2};
   small.cost = (SmallCost){.plan = bound_key(bounds, plan, inside), .inside = inside};
   if (!inside && small.cost.plan.at[FIELD_PIPELINE]) small.parts = 1;
   small.job = job_of(bounds, &small.copy, small.parts);
@@ -159,21 +167,24 @@ static Small small_of(const PlanBounds *bounds, const SpacePlan *plan, bool insi
   return small;
 }
 
-/* First what all plans with its split share, then the same in its micro-batch, then its own. */
-static bool wants(const PlanBounds *bounds, const SpacePlan *plan, bool *inside, int *micro) {
+/* First what all plans with the smallest split of its kind share, then those with its own split,
+   then the same in its micro-batch, then its own. */
+static bool wants(const PlanBounds *bounds, const SpacePlan *plan, Wanted *out) {
   const SmallCost *split = bound_small(bounds, plan, true), *own = bound_small(bounds, plan, false);
-  *micro = plan->at[FIELD_MICRO], *inside = !split || split->micro != *micro;
-  if (!*bounds->space->layers || (own && own->micro == *micro)) return false;
-  if (!split) *micro = largest_micro(bounds, plan);
+  *out = (Wanted){*plan, !split || split->micro != plan->at[FIELD_MICRO], plan->at[FIELD_MICRO]};
+  if (!*bounds->space->layers || (own && own->micro == out->micro)) return false;
+  if (split) return true;
+  if (!bound_smallest(bounds, plan)) out->of = bound_smallest_split(plan);
+  out->micro = largest_micro(bounds, &out->of);
   return true;
 }
 
 bool bounds_wants(const PlanBounds *bounds, const SpacePlan *plan, SpacePlan *program) {
-  bool inside;
-  int micro;
-  if (!wants(bounds, plan, &inside, &micro)) return false;
-  *program = bound_key(bounds, plan, inside);
-  program->at[FIELD_MICRO] = micro, program->at[FIELD_REPLICA] = inside; /* in its place */
+  Wanted wanted;
+  if (!wants(bounds, plan, &wanted)) return false;
+  *program = bound_key(bounds, &wanted.of, wanted.inside);
+  program->at[FIELD_MICRO] = wanted.micro;
+  program->at[FIELD_REPLICA] = wanted.inside; /* in its place */
   return true;
 }
 
@@ -190,10 +201,9 @@ static bool other_gradients(const PlanBounds *bounds, const Small *small, Small 
 
 static bool second_of(const PlanBounds *bounds, const SpacePlan *next, const Small *first,
                       Small *out) {
-  bool inside;
-  int micro;
-  if (next && wants(bounds, next, &inside, &micro)) {
-    *out = small_of(bounds, next, inside, micro);
+  Wanted wanted;
+  if (next && wants(bounds, next, &wanted)) {
+    *out = small_of(bounds, &wanted);
     bool same = out->cost.inside == first->cost.inside &&
                 !memcmp(&out->copy, &first->copy, sizeof out->copy);
     if (!same) return true;
@@ -202,10 +212,9 @@ static bool second_of(const PlanBounds *bounds, const SpacePlan *next, const Sma
 }
 
 bool bounds_refine(PlanBounds *bounds, const SpacePlan *plan, const SpacePlan *next) {
-  bool inside;
-  int micro;
-  if (!wants(bounds, plan, &inside, &micro)) return false;
-  Small small[2] = {small_of(bounds, plan, inside, micro)};
+  Wanted wanted;
+  if (!wants(bounds, plan, &wanted)) return false;
+  Small small[2] = {small_of(bounds, &wanted)};
   int n = 1 + second_of(bounds, next, &small[0], &small[1]);
   TryJob job[2] = {small[0].job, small[1].job};
   search_try_jobs(&bounds->search, job, n);

@@ -98,6 +98,24 @@ const SmallCost *bound_small(const PlanBounds *bounds, const SpacePlan *plan, bo
   return find_small(bounds, &key, inside, plan->at[FIELD_MICRO], INT32_MAX);
 }
 
+static int32_t smallest_factor(int32_t n) {
+  for (int32_t i = 2; i * i <= n; i++)
+    if (n % i == 0) return i;
+  return n;
+}
+
+SpacePlan bound_smallest_split(const SpacePlan *plan) {
+  SpacePlan small = *plan;
+  small.at[FIELD_TENSOR] = smallest_factor(plan->at[FIELD_TENSOR]);
+  small.at[FIELD_CONTEXT] = smallest_factor(plan->at[FIELD_CONTEXT]);
+  return small;
+}
+
+const SmallCost *bound_smallest(const PlanBounds *bounds, const SpacePlan *plan) {
+  SpacePlan small = bound_smallest_split(plan);
+  return bound_small(bounds, &small, true);
+}
+
 SpaceField bound_field(const int axis[SPACE_AXES], int of) {
   SpaceField field = 0;
   while (axis[field] != of) field++;
@@ -224,9 +242,8 @@ double bound_later(const PlanBounds *bounds, const SpacePlan *plan, const SmallC
   return layers * parts * (sent - share * layer->later);
 }
 
-/* Seconds of all messages of a layer in a micro-batch. */
-static double layer_seconds(const PlanBounds *bounds, const SpacePlan *plan, const SmallCost *cost,
-                            double share) {
+/* All messages of a layer in a micro-batch. */
+static SentList layer_sent(const SmallCost *cost) {
   SentList list = {0};
   for (uint32_t i = 0; i < cost->n; i++) {
     const SmallSent *sent = &cost->sent[i];
@@ -234,7 +251,7 @@ static double layer_seconds(const PlanBounds *bounds, const SpacePlan *plan, con
       list.at[list.n++] = (SentKind){(int)sent->axis, sent->kind, sent->calls[OF_LAYER_AND_PART],
                                      sent->bytes[OF_LAYER_AND_PART]};
   }
-  return list_seconds(bounds, plan, &list, share, !cost->inside);
+  return list;
 }
 
 /* Without overlap all of them; a ring overlaps. */
@@ -246,7 +263,8 @@ void bound_turn_sent(const PlanBounds *bounds, const SpacePlan *plan, const Smal
   for (int i = 0; i < TURN_KINDS; i++)
     out[i] = list_seconds(bounds, plan, &layer->blocking[i], share, all);
   if (plan->at[FIELD_OVERLAP] || plan->at[FIELD_WAY] == WAY_RING) return;
-  double sent = layer_seconds(bounds, plan, cost, share),
+  SentList each = layer_sent(cost);
+  double sent = list_seconds(bounds, plan, &each, share, all),
          forward = list_seconds(bounds, plan, &layer->forward_sent, share, all),
          later = list_seconds(bounds, plan, &layer->later_sent, share, all);
   out[TURN_FORWARD] = forward, out[TURN_WEIGHTS] = later;
@@ -276,4 +294,37 @@ double bound_after(const PlanBounds *bounds, const SpacePlan *plan, const SmallC
   if (!plan->at[FIELD_OVERLAP]) return *all;
   double shown = *all - layers * (same ? cost->hidden : cost->least_hidden)[OF_LAYER];
   return shown > 0 ? shown : 0;
+}
+
+/* Bytes of a gather or a sum over an axis do not depend on its size, but those of activations on
+   the other one's. */
+static SentList of_larger_split(const SpacePlan *plan, const SmallCost *small,
+                                const SentList *list) {
+  const int32_t *at = plan->at, *from = small->plan.at;
+  double tensor = (double)from[FIELD_TENSOR] / at[FIELD_TENSOR],
+         context = (double)from[FIELD_CONTEXT] / at[FIELD_CONTEXT];
+  SentList out = {0};
+  for (uint32_t i = 0; i < list->n; i++) {
+    SentKind sent = list->at[i];
+    bool whole = sent.kind == OP_all_gather || sent.kind == OP_reduce_scatter ||
+                 sent.kind == OP_all_reduce;
+    if (!whole || (sent.axis != FIELD_TENSOR && sent.axis != FIELD_CONTEXT)) continue;
+    sent.calls = 0, sent.bytes *= sent.axis == FIELD_TENSOR ? context : tensor;
+    out.at[out.n++] = sent;
+  }
+  return out;
+}
+
+double bound_larger_split(const PlanBounds *bounds, const SpacePlan *plan, double layers,
+                          double parts, double busy) {
+  const SmallCost *small = bound_smallest(bounds, plan);
+  if (!small || !small->known) return busy;
+  double share = (double)plan->at[FIELD_MICRO] / small->micro, blocks = 0;
+  SentList all = layer_sent(small), list = of_larger_split(plan, small, &all);
+  double sent = list_seconds(bounds, plan, &list, share, false);
+  for (int i = 0; i < TURN_KINDS - bound_splits_backward(plan); i++) {
+    list = of_larger_split(plan, small, &small->layer.blocking[i]);
+    blocks += list_seconds(bounds, plan, &list, share, false);
+  }
+  return fmax(busy + layers * parts * blocks, layers * parts * sent);
 }
