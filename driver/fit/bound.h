@@ -148,9 +148,9 @@ bool bound_is_known(const PlanBounds *bounds, const SpacePlan *key, int micro); 
 SpaceField bound_field(const int axis[SPACE_AXES], int of);
 /* Does it split samples? Messages over such an axis are not those inside of a copy. */
 bool bound_of_copies(SpaceField axis);
-/* The same plan with the smallest axes `tensor` and `context` that split the same dims; what is
-   known of messages inside of its copies. */
-SpacePlan bound_smallest_split(const SpacePlan *plan);
+/* With the smallest axes `tensor` and `context` that split the same dims, and the whole batch in a
+   micro-batch: what is known of messages inside of its copies, NULL: nothing. */
+SpacePlan bound_smallest_key(const PlanBounds *bounds, const SpacePlan *plan);
 const SmallCost *bound_smallest(const PlanBounds *bounds, const SpacePlan *plan);
 /* Seconds of a step of a plan whose own split is not known, by messages of the smallest one. */
 double bound_larger_split(const PlanBounds *bounds, const SpacePlan *plan, double layers,

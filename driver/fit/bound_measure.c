@@ -149,21 +149,18 @@ static bool sends_in_layers(const SpacePlan *copy) {
   return at[FIELD_ZERO] > 2 && !at[FIELD_FULL] && (at[FIELD_CONTEXT] == 1 || at[FIELD_OVER]);
 }
 
-typedef struct Wanted { /* small programs of this plan */
-  SpacePlan of;
-  bool inside;
-  int micro;
+typedef struct Wanted { /* small programs */
+  SpacePlan copy, key;
+  bool inside, smallest; /* what plans share: with a split, or with any of its kind */
 } Wanted;
 
 static Small small_of(const PlanBounds *bounds, const Wanted *wanted) {
-  const SpacePlan *plan = &wanted->of;
-  bool inside = wanted->inside;
-  Small small = {.copy = bound_copy(bounds, plan, inside, wanted->micro), .parts = 2};
-  small.cost = (SmallCost){.plan = bound_key(bounds, plan, inside), .inside = inside};
-  if (!inside && small.cost.plan.at[FIELD_PIPELINE]) small.parts = 1;
+  Small small = {.copy = wanted->copy, .parts = 2};
+  small.cost = (SmallCost){.plan = wanted->key, .inside = wanted->inside};
+  if (!wanted->inside && small.cost.plan.at[FIELD_PIPELINE]) small.parts = 1;
   small.job = job_of(bounds, &small.copy, small.parts);
-  small.job.inside = inside;
-  small.job.deeper = inside || (small.parts > 1 && sends_in_layers(&small.copy));
+  small.job.inside = wanted->inside;
+  small.job.deeper = wanted->inside || (small.parts > 1 && sends_in_layers(&small.copy));
   return small;
 }
 
@@ -171,19 +168,25 @@ static Small small_of(const PlanBounds *bounds, const Wanted *wanted) {
    then the same in its micro-batch, then its own. */
 static bool wants(const PlanBounds *bounds, const SpacePlan *plan, Wanted *out) {
   const SmallCost *split = bound_small(bounds, plan, true), *own = bound_small(bounds, plan, false);
-  *out = (Wanted){*plan, !split || split->micro != plan->at[FIELD_MICRO], plan->at[FIELD_MICRO]};
-  if (!*bounds->space->layers || (own && own->micro == out->micro)) return false;
-  if (split) return true;
-  if (!bound_smallest(bounds, plan)) out->of = bound_smallest_split(plan);
-  out->micro = largest_micro(bounds, &out->of);
+  int micro = plan->at[FIELD_MICRO];
+  bool inside = !split || split->micro != micro;
+  if (!*bounds->space->layers || (own && own->micro == micro)) return false;
+  *out = (Wanted){.inside = inside, .smallest = !split && !bound_smallest(bounds, plan)};
+  if (out->smallest) {
+    out->key = out->copy = bound_smallest_key(bounds, plan);
+    out->copy.at[FIELD_MICRO] = (int)bounds->space->batch;
+    return true;
+  }
+  out->key = bound_key(bounds, plan, inside);
+  out->copy = bound_copy(bounds, plan, inside, split ? micro : largest_micro(bounds, plan));
   return true;
 }
 
 bool bounds_wants(const PlanBounds *bounds, const SpacePlan *plan, SpacePlan *program) {
   Wanted wanted;
   if (!wants(bounds, plan, &wanted)) return false;
-  *program = bound_key(bounds, &wanted.of, wanted.inside);
-  program->at[FIELD_MICRO] = wanted.micro;
+  *program = wanted.key;
+  program->at[FIELD_MICRO] = wanted.copy.at[FIELD_MICRO];
   program->at[FIELD_REPLICA] = wanted.inside; /* in its place */
   return true;
 }
@@ -200,7 +203,7 @@ static bool other_gradients(const PlanBounds *bounds, const Small *small, Small 
 }
 
 static bool second_of(const PlanBounds *bounds, const SpacePlan *next, const Small *first,
-                      Small *out) {
+                      bool smallest, Small *out) {
   Wanted wanted;
   if (next && wants(bounds, next, &wanted)) {
     *out = small_of(bounds, &wanted);
@@ -208,14 +211,14 @@ static bool second_of(const PlanBounds *bounds, const SpacePlan *next, const Sma
                 !memcmp(&out->copy, &first->copy, sizeof out->copy);
     if (!same) return true;
   }
-  return first->cost.inside && other_gradients(bounds, first, out);
+  return !smallest && first->cost.inside && other_gradients(bounds, first, out);
 }
 
 bool bounds_refine(PlanBounds *bounds, const SpacePlan *plan, const SpacePlan *next) {
   Wanted wanted;
   if (!wants(bounds, plan, &wanted)) return false;
   Small small[2] = {small_of(bounds, &wanted)};
-  int n = 1 + second_of(bounds, next, &small[0], &small[1]);
+  int n = 1 + second_of(bounds, next, &small[0], wanted.smallest, &small[1]);
   TryJob job[2] = {small[0].job, small[1].job};
   search_try_jobs(&bounds->search, job, n);
   for (int i = 0; i < n; i++) {

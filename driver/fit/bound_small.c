@@ -104,16 +104,18 @@ static int32_t smallest_factor(int32_t n) {
   return n;
 }
 
-SpacePlan bound_smallest_split(const SpacePlan *plan) {
+/* Of whole gradients, which are never sent more often than shards. */
+SpacePlan bound_smallest_key(const PlanBounds *bounds, const SpacePlan *plan) {
   SpacePlan small = *plan;
   small.at[FIELD_TENSOR] = smallest_factor(plan->at[FIELD_TENSOR]);
   small.at[FIELD_CONTEXT] = smallest_factor(plan->at[FIELD_CONTEXT]);
+  small = bound_key(bounds, &small, true), bound_set_copies(bounds, &small, false);
   return small;
 }
 
 const SmallCost *bound_smallest(const PlanBounds *bounds, const SpacePlan *plan) {
-  SpacePlan small = bound_smallest_split(plan);
-  return bound_small(bounds, &small, true);
+  SpacePlan key = bound_smallest_key(bounds, plan);
+  return find_small(bounds, &key, true, (int)bounds->space->batch, INT32_MAX);
 }
 
 SpaceField bound_field(const int axis[SPACE_AXES], int of) {
