@@ -7,7 +7,7 @@
    them, whatever the order of their mesh: they say what is sent inside of a copy of the model,
    and how many seconds of kernels these messages can hide, whatever they take (bound_small.c).
    Before a split is measured, its layers take their share of one rank's work in whole tiles without
-   launches. Messages of ZeRO between copies of the model are counted from the parameters, over each
+   launches, and the bytes of gathers and sums that the smallest split of its kind has. Messages of ZeRO between copies of the model are counted from the parameters, over each
    of its axes, with one message of each layer at least: those that overlap are hidden by kernels at
    most, not by other messages, since all take turns. A plan that promises much has small programs
    of its own, with its copies and its ZeRO, for all of its messages. Values saved for micro-batches

@@ -1,11 +1,11 @@
 /* Small programs of plans in bounds (bound.h): two of them, without stages, say what a plan
    computes and sends for each layer and micro-batch, and how many seconds of kernels its messages
-   can hide. None of it depends on stages, nor on the order of the mesh, but for which of ZeRO's
-   axes is first: plans that differ by those alone share the programs, and their links give the
-   time of the messages. For messages inside of a copy this is so whatever ZeRO sends; where many
-   copies make the compiler send or compute more, these bounds are those of one copy. Programs of a
-   plan without stages, `replica` and experts have its whole mesh: one more micro-batch takes nearly
-   as many seconds in them, with all layers, as in the plan. Must not: judge. */
+   can hide. Plans that differ by stages alone share the programs, and their links give the time of
+   the messages. For messages inside of a copy this is so whatever ZeRO sends, and in every order of
+   the mesh; where many copies make the compiler send or compute more, these bounds are those of one
+   copy. Programs of a plan without stages and `replica` have its whole mesh in its order, since the
+   compiler hides messages by what their links take: one more micro-batch takes nearly as many
+   seconds in them, with all layers, as in the plan. Must not: judge. */
 #include "bound.h"
 #include "ir/support/num.h"
 #include <math.h>
