@@ -6,14 +6,15 @@
    one more micro-batch that of its samples. All plans with the same split of the layers share
    them, whatever the order of their mesh: they say what is sent inside of a copy of the model,
    and how many seconds of kernels these messages can hide, whatever they take (bound_small.c).
-   Before a split is measured, its layers take their share of one rank's work in whole tiles without
-   launches, and the bytes of gathers and sums that the smallest split of its kind has. Messages of ZeRO between copies of the model are counted from the parameters, over each
-   of its axes, with one message of each layer at least: those that overlap are hidden by kernels at
-   most, not by other messages, since all take turns. A plan that promises much has small programs
-   of its own, with its copies and its ZeRO, for all of its messages. Values saved for micro-batches
-   in flight are counted from the table of the schedule, which is simulated with seconds of turns
-   from the bodies of the loops over layers (layer_cost.c, bound_stages.c). The bounds leave out
-   padding, and copies from and to the host.
+   Before a split is measured, its layers take their share of one rank's work in whole tiles
+   without launches, and the bytes of gathers and sums that the smallest split of its kind has.
+   Messages of ZeRO between copies of the model are counted from the parameters, over each of its
+   axes, with one message of each layer at least: those that overlap are hidden by kernels at
+   most, not by other messages, since all take turns. A plan that promises much has small
+   programs of its own, with its copies and its ZeRO, for all of its messages. Values saved for
+   micro-batches in flight are counted from the table of the schedule, which is simulated with
+   seconds of turns from the bodies of the loops over layers (layer_cost.c, bound_stages.c). The
+   bounds leave out padding, and copies from and to the host.
 
    A compiled plan bounds the bytes of those that differ from it by the order of the mesh alone, and
    its saved values and temporaries those of plans that only shard or send in another way. */

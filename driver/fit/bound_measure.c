@@ -149,12 +149,12 @@ static bool sends_in_layers(const SpacePlan *copy) {
   return at[FIELD_ZERO] > 2 && !at[FIELD_FULL] && (at[FIELD_CONTEXT] == 1 || at[FIELD_OVER]);
 }
 
-typedef struct Wanted { /* small programs */
+typedef struct SmallWanted { /* small programs */
   SpacePlan copy, key;
   bool inside, smallest; /* what plans share: with a split, or with any of its kind */
-} Wanted;
+} SmallWanted;
 
-static Small small_of(const PlanBounds *bounds, const Wanted *wanted) {
+static Small small_of(const PlanBounds *bounds, const SmallWanted *wanted) {
   Small small = {.copy = wanted->copy, .parts = 2};
   small.cost = (SmallCost){.plan = wanted->key, .inside = wanted->inside};
   if (!wanted->inside && small.cost.plan.at[FIELD_PIPELINE]) small.parts = 1;
@@ -166,12 +166,12 @@ static Small small_of(const PlanBounds *bounds, const Wanted *wanted) {
 
 /* First what all plans with the smallest split of its kind share, then those with its own split,
    then the same in its micro-batch, then its own. */
-static bool wants(const PlanBounds *bounds, const SpacePlan *plan, Wanted *out) {
+static bool wants(const PlanBounds *bounds, const SpacePlan *plan, SmallWanted *out) {
   const SmallCost *split = bound_small(bounds, plan, true), *own = bound_small(bounds, plan, false);
   int micro = plan->at[FIELD_MICRO];
   bool inside = !split || split->micro != micro;
   if (!*bounds->space->layers || (own && own->micro == micro)) return false;
-  *out = (Wanted){.inside = inside, .smallest = !split && !bound_smallest(bounds, plan)};
+  *out = (SmallWanted){.inside = inside, .smallest = !split && !bound_smallest(bounds, plan)};
   if (out->smallest) {
     out->key = out->copy = bound_smallest_key(bounds, plan);
     out->copy.at[FIELD_MICRO] = (int)bounds->space->batch;
@@ -183,7 +183,7 @@ static bool wants(const PlanBounds *bounds, const SpacePlan *plan, Wanted *out) 
 }
 
 bool bounds_wants(const PlanBounds *bounds, const SpacePlan *plan, SpacePlan *program) {
-  Wanted wanted;
+  SmallWanted wanted;
   if (!wants(bounds, plan, &wanted)) return false;
   *program = wanted.key;
   program->at[FIELD_MICRO] = wanted.copy.at[FIELD_MICRO];
@@ -204,7 +204,7 @@ static bool other_gradients(const PlanBounds *bounds, const Small *small, Small 
 
 static bool second_of(const PlanBounds *bounds, const SpacePlan *next, const Small *first,
                       bool smallest, Small *out) {
-  Wanted wanted;
+  SmallWanted wanted;
   if (next && wants(bounds, next, &wanted)) {
     *out = small_of(bounds, &wanted);
     bool same = out->cost.inside == first->cost.inside &&
@@ -215,7 +215,7 @@ static bool second_of(const PlanBounds *bounds, const SpacePlan *next, const Sma
 }
 
 bool bounds_refine(PlanBounds *bounds, const SpacePlan *plan, const SpacePlan *next) {
-  Wanted wanted;
+  SmallWanted wanted;
   if (!wants(bounds, plan, &wanted)) return false;
   Small small[2] = {small_of(bounds, &wanted)};
   int n = 1 + second_of(bounds, next, &small[0], wanted.smallest, &small[1]);

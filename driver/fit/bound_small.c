@@ -104,7 +104,7 @@ static int32_t smallest_factor(int32_t n) {
   return n;
 }
 
-/* Of whole gradients, which are never sent more often than shards. */
+/* Gradients are whole: shards are never sent less often. */
 SpacePlan bound_smallest_key(const PlanBounds *bounds, const SpacePlan *plan) {
   SpacePlan small = *plan;
   small.at[FIELD_TENSOR] = smallest_factor(plan->at[FIELD_TENSOR]);
@@ -203,9 +203,8 @@ double bound_sent(const PlanBounds *bounds, const SpacePlan *plan, const SmallCo
 
 double bound_more(const PlanBounds *bounds, const SpacePlan *plan, const SmallCost *cost) {
   const int32_t *at = plan->at;
-  bool same = cost->known && !cost->inside && cost->micro == at[FIELD_MICRO] &&
-              is_whole(plan) && !at[FIELD_OFFLOAD] &&
-              at[FIELD_OVERLAP] == cost->plan.at[FIELD_OVERLAP];
+  bool same = cost->known && !cost->inside && cost->micro == at[FIELD_MICRO] && is_whole(plan) &&
+              !at[FIELD_OFFLOAD] && at[FIELD_OVERLAP] == cost->plan.at[FIELD_OVERLAP];
   double layers = (double)bound_layers(bounds->space, plan);
   return same ? layers * cost->seconds[OF_LAYER_AND_PART] + cost->seconds[OF_PART] : 0;
 }
@@ -308,8 +307,8 @@ static SentList of_larger_split(const SpacePlan *plan, const SmallCost *small,
   SentList out = {0};
   for (uint32_t i = 0; i < list->n; i++) {
     SentKind sent = list->at[i];
-    bool whole = sent.kind == OP_all_gather || sent.kind == OP_reduce_scatter ||
-                 sent.kind == OP_all_reduce;
+    bool whole =
+        sent.kind == OP_all_gather || sent.kind == OP_reduce_scatter || sent.kind == OP_all_reduce;
     if (!whole || (sent.axis != FIELD_TENSOR && sent.axis != FIELD_CONTEXT)) continue;
     sent.calls = 0, sent.bytes *= sent.axis == FIELD_TENSOR ? context : tensor;
     out.at[out.n++] = sent;

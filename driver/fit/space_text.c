@@ -85,8 +85,8 @@ SpaceLinks space_links(const PlanSpace *space, const SpacePlan *plan) {
 bool space_same_links(const SpaceLinks *a, const SpaceLinks *b) {
   bool same = true;
   for (int i = 0; i < SPACE_AXES; i++)
-    same &= a->joined[i] == b->joined[i] && a->crosses[i] == b->crosses[i] &&
-            a->rate[i] == b->rate[i];
+    same &=
+        a->joined[i] == b->joined[i] && a->crosses[i] == b->crosses[i] && a->rate[i] == b->rate[i];
   return same;
 }
 

@@ -1,8 +1,9 @@
 """The search of `plan --search` against all plans of its space: python3 enumerate.py SHARDC SEARCHES [FORM [SLICE ..]]
 
 Three models on 2 or 3 GPUs, messages that overlap alone; models whose kernels take longer than their launches, so that
-bounds are near to the truth, one of them in fp8, on some meshes of 4 and 8 GPUs; meshes of two nodes. Two long forms take the first three
-and one with experts, the smaller numbers of ranks first; a slice is a model, or a model and ranks, `gpt=8`:
+bounds are near to the truth, one of them in fp8, on some meshes of 4 and 8 GPUs; some meshes of two nodes. Two long
+forms take the first three and one with experts, the smaller numbers of ranks first; a slice is a model, or a model and
+ranks, `gpt=8`:
 
 - `meshes`: every mesh of up to 16 GPUs, with all axes, orders, schedules of pipelines, micro-batches, stages of ZeRO
   and splits of the sequence, but one value of each choice of OTHERS;
@@ -148,7 +149,8 @@ else:
     for model, (_, _, _, ranks) in MODELS.items():
         if ranks: compare(model, ranks, *WHOLE, '--fix', 'overlap=on')
     for model, ranks, *fixes in PARTS:
-        space = model, ranks, *(WHOLE if model in MODELS and ranks < 4 else NARROW), *(w for fix in fixes for w in ('--fix', fix))
+        wide = model in MODELS and ranks < 4
+        space = model, ranks, *(WHOLE if wide else NARROW), *(w for fix in fixes for w in ('--fix', fix))
         compare(*space)
         if model == 'single': agree(*space)
 sys.exit(1 if failed else 0)
