@@ -263,6 +263,7 @@ Exit load_module(Cli *o, Module **m) {
   if (kind == FILE_IR && names_choices(o))
     return cli_usage("`%s` is IR: its model, plan, sizes and settings are fixed already", path);
   *m = kind == FILE_IR ? load_ir(o, path) : load_shard(o, path);
+  if (*m && !can_write_all(o)) return EXIT_ENVIRONMENT; /* over a file that was read */
   if (*m && kind == FILE_SHARD) fit_choose(o, *m);
   if (*m && (e = choose_class(o, *m)) != EXIT_FINE) return e;
   if (o->here)
@@ -279,10 +280,18 @@ static Exit cannot_write(Ctx *c, const char *path) {
   return EXIT_ENVIRONMENT;
 }
 
+static bool is_read(Ctx *c, const char *path) {
+  Report *r =
+      diag_at(c->diag, "E0002", (Span){0}, "cannot write `%s`: this command reads it", path);
+  diag_help(r, "name another file");
+  return false;
+}
+
 /* Found out before the long work, not after it. */
 bool can_write(Ctx *c, const char *path) {
-  if (!strcmp(path, "-") || output_possible(c->arena, path)) return true;
-  return cannot_write(c, path), false;
+  if (!strcmp(path, "-")) return true;
+  if (text_was_read(c, path)) return is_read(c, path);
+  return output_possible(c->arena, path) || (cannot_write(c, path), false);
 }
 
 /* A folder that is there takes files, and one that is not can be made. */

@@ -2,6 +2,7 @@
    its own files. With --follow the page is written again after each second in which a run goes on,
    until a signal ends that. */
 #include "cmd.h"
+#include "ir/support/input.h"
 #include "ir/support/output.h"
 #include "runtime/chart.h"
 #include <signal.h>
@@ -67,6 +68,8 @@ Exit cmd_report(Cli *o) {
   if (o->value[OPT_FOLLOW] && !strcmp(output, "-"))
     return cli_usage("`--follow` writes a page again and again: it needs a file");
   bool flights = has_flights(o);
+  for (uint32_t i = 0; i < o->operands.n; i++)
+    text_note(o->c, arena_printf(o->c->arena, "%s/metrics.jsonl", o->operands.at[i]));
   if (!can_write(o->c, output)) return cli_report(o, EXIT_ENVIRONMENT);
   Exit e = o->value[OPT_FOLLOW] ? follow(o, output) : write_report(o, output, flights, 0);
   return cli_report(o, e);

@@ -4,6 +4,8 @@
    is missing, 70 an error of shardc itself. There is no command by default, so that new ones can be
    added without changing the meaning of old lines. */
 #include "cmd.h"
+#include "ir/support/input.h"
+#include "ir/support/num.h"
 #include "ir/support/stack_room.h"
 #include <signal.h>
 #include <unistd.h>
@@ -39,9 +41,18 @@ static Exit unknown_command(const char *name) {
   return cli_usage("unknown command `%s`; `shardc help` lists the commands", name);
 }
 
+/* No output may replace these. */
+static void note_inputs(const Cli *o) {
+  static const CliOption files[] = {OPT_TUNE_DB, OPT_MEASURED};
+  for (uint32_t i = 0; i < o->operands.n; i++) text_note(o->c, o->operands.at[i]);
+  for (size_t i = 0; i < COUNT_OF(files); i++)
+    if (o->value[files[i]]) text_note(o->c, o->value[files[i]]);
+}
+
 static Exit run_command(const Command *cmd, int argc, char **argv) {
   Cli o = {.c = ctx_new()};
   Exit e = cli_parse(&o, cmd, argc, argv);
+  if (e == EXIT_FINE) note_inputs(&o);
   if (e == EXIT_FINE && o.value[OPT_HELP]) help_command(stdout, cmd);
   else if (e == EXIT_FINE && o.value[OPT_VERSION]) e = cmd_version(&o);
   else if (e == EXIT_FINE && !can_write_all(&o)) e = cli_report(&o, EXIT_ENVIRONMENT);

@@ -230,6 +230,17 @@ static const char *records_of(Cli *o) { /* gpt2.tune for dir/gpt2.shard */
   return arena_printf(o->c->arena, "%.*s.tune", (int)strcspn(name, "."), name);
 }
 
+/* Records of before stay; a file that holds something else is not replaced. */
+static Exit read_records(Cli *o, const char *output, TuneDb *db) {
+  if (!strcmp(output, "-") || access(output, F_OK)) return EXIT_FINE;
+  if (!tune_load(o, output, db)) return EXIT_ENVIRONMENT;
+  if (db->n || !diag_given(o->c->diag, "W1206")) return EXIT_FINE;
+  Report *r = diag_at(o->c->diag, "E0002", (Span){0},
+                      "cannot write `%s`: it has lines, and none is a tuning record", output);
+  diag_help(r, "remove it, or name another file");
+  return EXIT_ENVIRONMENT;
+}
+
 Exit cmd_tune(Cli *o) {
   const char *output = records_of(o);
   TuneDb db = {0};
@@ -241,9 +252,8 @@ Exit cmd_tune(Cli *o) {
   if (e == EXIT_FINE) e = cli_whole(o, OPT_RIVALS, 0, MOST_NUMBER, &limits.rivals);
   if (e != EXIT_FINE) return e;
   if (!can_write(o->c, output)) return cli_report(o, EXIT_ENVIRONMENT);
-  if (strcmp(output, "-") && !access(output, F_OK) && !tune_load(o, output, &db))
-    return cli_report(o, EXIT_ENVIRONMENT);
   e = load_module(o, &m);
+  if (e == EXIT_FINE) e = read_records(o, output, &db);
   if (e == EXIT_FINE && strcmp(m->after, "order")) e = run_pipeline(o, m, "order");
   if (e == EXIT_FINE && strcmp(m->after, "order"))
     e = cli_usage("`%s` is IR after `%s`: its kernels are chosen already", o->operands.at[0],

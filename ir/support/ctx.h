@@ -5,6 +5,7 @@
 #include "diag.h"
 #include "intern.h"
 #include "heap.h"
+#include "vec.h"
 
 /* A text in place of a file: what an editor has, saved or not. */
 typedef struct OpenText {
@@ -14,6 +15,11 @@ typedef struct OpenText {
   const struct OpenText *next;
 } OpenText;
 
+/* A file as the system knows it, whatever name leads to it. */
+typedef struct FileId {
+  uint64_t device, number;
+} FileId;
+
 typedef struct Ctx {
   Arena *arena; /* lives as long as the compilation */
   Interner *names;
@@ -22,6 +28,7 @@ typedef struct Ctx {
   size_t input_length;
   const char *input_path;
   const OpenText *open; /* read in place of the files; NULL: none */
+  VEC(FileId) read;     /* the files that were read (input.h) */
 } Ctx;
 
 Ctx *ctx_new(void);

@@ -70,6 +70,19 @@ static const OpenText *open_elsewhere(const Ctx *c, const char *path) {
   return NULL;
 }
 
+bool text_was_read(const Ctx *c, const char *path) {
+  struct stat info;
+  if (stat(path, &info) || !S_ISREG(info.st_mode)) return false;
+  for (uint32_t i = 0; i < c->read.n; i++)
+    if (c->read.at[i].device == info.st_dev && c->read.at[i].number == info.st_ino) return true;
+  return false;
+}
+
+void text_note(Ctx *c, const char *path) {
+  struct stat info;
+  if (!stat(path, &info)) vec_push(c->arena, c->read, (FileId){info.st_dev, info.st_ino});
+}
+
 char *text_read(Ctx *c, const char *path, size_t *n) {
   Growing growing = {0};
   const OpenText *open = open_elsewhere(c, path);
@@ -86,6 +99,7 @@ char *text_read(Ctx *c, const char *path, size_t *n) {
   errno = error;
   if (!good) return NULL;
   growing.at[growing.n] = 0, *n = growing.n;
+  vec_push(c->arena, c->read, (FileId){info.st_dev, info.st_ino});
   if (!once) return growing.at;
   c->input = growing.at, c->input_length = growing.n;
   c->input_path = arena_strndup(c->arena, path, strlen(path));

@@ -78,6 +78,36 @@ expect 1 "no dimension named .Bacth." check wrong.shard           # also without
 echo 'use "two"' >bare.shard
 expect 0 "^M: 56 parameters$" check bare.shard
 
+# no command writes over a file that it reads, by any name
+cat >alone <<'MODEL'
+use "std"
+dims { Batch; In = 8 }
+model M { input x [Batch, In]; param w [In] = 1; loss mean[*](x * w) }
+train t { batch 8; steps 2; data columns(x = "x.npy"); optim sgd }
+MODEL
+cp alone alone.shard; ln -s alone.shard linked; printf '# no record\n' >records; printf 'a\nb\n' >lines
+echo 'use "alone"' >user.shard
+"$shardc" dump alone -o alone.ir || failed=1
+cat alone alone.shard alone.ir records lines >before
+while read -r line; do
+  expect 4 "E0002" $line
+done <<'LINES'
+compile alone
+compile alone --emit=ast -o alone
+compile alone --emit=c -o alone
+compile alone.shard -o linked
+compile user.shard -o alone.shard
+compile alone --tune-db=records -o records
+plan alone --html alone
+plan alone --svg alone
+dump alone --after memory -o alone
+opt alone.ir -p simplify -o alone.ir
+tune alone -o alone
+tune alone -o lines
+launch slurm alone -o alone
+LINES
+cat alone alone.shard alone.ir records lines >after; check cmp before after
+
 # explain
 expect 0 "^softmax\[D\](x)" explain op:softmax
 expect 0 "^fn softmax\[D\](x) {" explain op:softmax
