@@ -431,12 +431,38 @@ static bool tell_profile(Run *r, Fault *f) {
   return ok;
 }
 
+static bool is_data(const DataSet *set, const char *path) {
+  for (int i = 0; i < set->nstreams; i++)
+    for (int k = 0; k < set->stream[i].nparts; k++)
+      if (rt_same_file(set->stream[i].part[k].path, path)) return true;
+  return false;
+}
+
+/* Does the run read this file, or need it later? */
+static bool needs(const Run *r, const char *path) {
+  char folder[RT_PATH], metrics[RT_PATH];
+  const char *slash = strrchr(path, '/'), *init = text_option(r, OPT_init);
+  bool weights = strstr(path, ".safetensors") != NULL;
+  snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path + 1) : 1, slash ? path : ".");
+  rt_join(metrics, r->out, "metrics.jsonl");
+  return is_data(&r->data.train, path) || is_data(&r->data.valid, path) ||
+         rt_same_file(path, "/proc/self/exe") || rt_same_file(path, metrics) ||
+         (init && (rt_same_file(path, init) || (weights && rt_same_file(folder, init)))) ||
+         (weights && rt_is_checkpoint(folder));
+}
+
+static bool can_replace(const Run *r, const char *option, const char *path, Fault *f) {
+  if (!path || !rt_exists(path) || !needs(r, path)) return !path || rt_file_possible(path, f);
+  rt_fault(f, 104, "--%s would replace a file that the run needs", option);
+  return rt_at(f, path, "", -1);
+}
+
 /* The files that rt_finish writes: a path that cannot be written is told before the work. */
 bool rt_can_finish(Run *r, Fault *f) {
   const char *dump = text_option(r, OPT_dump),
              *trace = text_option(r, OPT_trace) ? r->device.trace->path : NULL;
-  bool ok = !rt_is_first(r) ||
-            ((!dump || rt_file_possible(dump, f)) && (!trace || rt_file_possible(trace, f)));
+  bool ok =
+      !rt_is_first(r) || (can_replace(r, "dump", dump, f) && can_replace(r, "trace", trace, f));
   return rt_comm_all(&r->comm, "look where results go", ok, f);
 }
 

@@ -55,6 +55,11 @@ bool rt_is_folder(const char *path) {
   return !stat(path, &status) && S_ISDIR(status.st_mode);
 }
 
+bool rt_same_file(const char *a, const char *b) {
+  struct stat x, y;
+  return !stat(a, &x) && !stat(b, &y) && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
 bool rt_write_all(int fd, const void *data, int64_t n, Fault *f) {
   for (const char *p = data; n > 0;) {
     ssize_t k = write(fd, p, n < 1 << 30 ? (size_t)n : 1 << 30);

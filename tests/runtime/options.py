@@ -58,6 +58,24 @@ def case_refused():
     train('--out', 'taken', '--steps', '2', expect=2, says='R0402')
 
 
+def case_replaced():
+    """No file that a run needs is replaced by what it writes at the end, by any name of it."""
+    train('--out', 'whole', '--steps', '2', '--save-every', '2', '--dump', 'w.safetensors')
+    os.symlink('text.txt', path('link')), os.link(path('text.txt'), path('again'))
+    shutil.copy(TOY, path('own'))
+    kept = 'text.txt', 'w.safetensors', 'own', 'whole/step-000002/rank-00000.safetensors', 'whole/metrics.jsonl'
+    before = [open(path(x), 'rb').read() for x in kept]
+    for option in '--dump', '--trace':
+        for name in 'text.txt', 'again', './text.txt', 'w.safetensors', 'whole/step-000002/rank-00000.safetensors':
+            train('--out', 'over', '--steps', '2', '--init', 'w.safetensors', option, name, expect=2,
+                  says=f'R0104]: {option} would replace a file that the run needs')
+    train('--out', 'whole', '--resume', '--steps', '3', '--trace', 'whole/metrics.jsonl', expect=2, says='R0104')
+    subprocess.run([path('own'), 'train', '--data', 'text.txt', '--out', 'over', '--dump', 'own'], cwd=D,
+                   capture_output=True)
+    check(before == [open(path(x), 'rb').read() for x in kept], 'they are as before')
+    train('--out', 'over', '--steps', '2', '--dump', 'w.safetensors')              # not read: may be replaced
+
+
 def case_numbers():
     """Every option that takes a number, with numbers that it cannot take."""
     bad = {'count': ['-1', 'inf', 'nan', '1e3', '', '99999999999999999999', '1000000000000001', '1.5', '0x10'],
