@@ -183,5 +183,6 @@ void forecast_least(Machine *machine, Arch *whole) {
   if (whole->balance > 0)
     whole->products /= whole->balance, whole->attention /= whole->balance,
         machine->hbm /= whole->balance;
+  machine->even = true;
   machine->reach = whole, machine->records = NULL;
 }

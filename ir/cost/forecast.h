@@ -50,7 +50,7 @@ Forecast plan_forecast(Module *const *programs, uint32_t n, const Fn *entry);
    choices by the links before there are programs. */
 Machine forecast_links(const Module *m);
 /* Makes the machine of a forecast one of kernels without launches, in whole tiles without their
-   ends, whose ranks do not wait for a slow one: of a sample they take no longer in a larger
-   micro-batch. */
+   ends, which threads share evenly, and whose ranks do not wait for a slow one: of a sample they
+   take no longer in a larger micro-batch. */
 void forecast_least(Machine *machine, Arch *whole);
 #endif

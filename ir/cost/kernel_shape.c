@@ -7,6 +7,7 @@
 #include "kernel_shape.h"
 #include "count.h"
 #include "ir/codes.h"
+#include "ir/kernel/chunks.h"
 #include "ir/kernel/flash_gpu.h"
 #include "ir/kernel/gemm_gpu.h"
 #include "ir/kernel/product.h"
@@ -110,6 +111,18 @@ KernelShape kernel_shape_once(const Module *m, KernelShapes *known, const Fn *ke
   KnownShape one = {kernel, kernel_shape(m, kernel)};
   if (known) vec_push(m->arena, known->at, one);
   return one.shape;
+}
+
+double kernel_stretch_once(const Module *m, KernelShapes *known, const Fn *kernel,
+                           int64_t threads) {
+  if (threads <= 1) return 1;
+  for (uint32_t i = 0; known && i < known->stretch.n; i++) {
+    const KnownStretch *one = &known->stretch.at[i];
+    if (one->kernel == kernel && one->threads == threads) return one->stretch;
+  }
+  KnownStretch one = {kernel, threads, kernel_stretch(m, kernel, threads)};
+  if (known) vec_push(m->arena, known->stretch, one);
+  return one.stretch;
 }
 
 static KnownWork work_of(const Module *m, const Fn *kernel) {

@@ -43,14 +43,22 @@ typedef struct KnownWork {
   const Fn *kernel;
   double flop, bytes, codes; /* operations; of these on codes of 8 bits */
 } KnownWork;
+typedef struct KnownStretch {
+  const Fn *kernel;
+  int64_t threads;
+  double stretch;
+} KnownStretch;
 typedef struct KernelShapes { /* of programs whose kernels do not change meanwhile */
   VEC(KnownShape) at;
+  VEC(KnownStretch) stretch;
   VEC(KnownWork) work;
 } KernelShapes;
 
 KernelShape kernel_shape(const Module *m, const Fn *kernel);
 /* The same, found once for each kernel; known: NULL: each time. */
 KernelShape kernel_shape_once(const Module *m, KernelShapes *known, const Fn *kernel);
+/* kernel_stretch of that number of threads (ir/kernel/chunks.h). */
+double kernel_stretch_once(const Module *m, KernelShapes *known, const Fn *kernel, int64_t threads);
 KnownWork kernel_work_once(const Module *m, KernelShapes *known, const Fn *kernel);
 /* f32 1024 2304 ..: all but the family, in m's arena. */
 const char *kernel_shape_text(Arena *arena, const KernelShape *shape);

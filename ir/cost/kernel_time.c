@@ -19,7 +19,9 @@
    of queries. Bytes move at the share of hbm that kernels reach, concurrently with the arithmetic.
    Attention by warpgroups has a model (attention_time.h). Programs that fuse less (`apart`) move
    those of other kernels more often, store scores, and work on signs in passes over all numbers.
-   Tuning records take precedence (kernel_record.h). */
+   Rates of processors are those of threads that all compute; a thread that gets fewer chunks of a
+   kernel waits for the others (ir/kernel/chunks.h). Tuning records take precedence
+   (kernel_record.h). */
 #include "kernel_time.h"
 #include "attention_time.h"
 #include "ir/codes.h"
@@ -189,17 +191,18 @@ static double recorded_seconds(const Machine *machine, const KernelRecord *recor
 static KernelTime reached(const Module *m, const Machine *machine, const Fn *f) {
   const Arch *reach = machine->reach;
   KernelShape shape = kernel_shape_once(m, machine->shapes, f);
+  double stretch = kernel_stretch_once(m, machine->shapes, f, machine->even ? 1 : machine->threads);
   KernelTime time = {.part = {[PART_LAUNCH] = reach->launch}};
   KernelRecord record;
   bool same;
   if (shape.part == PART_MEMORY)
     time.part[PART_MEMORY] =
-        shape.bytes / machine->hbm * reach->apart + signs_moved(reach, f) / machine->hbm;
+        stretch * (shape.bytes * reach->apart + signs_moved(reach, f)) / machine->hbm;
   else if (machine->records && kernel_record_near(machine->records, &shape, NULL, &record, &same)) {
     time.part[shape.part] = recorded_seconds(machine, &record, &shape, same);
     (same ? time.recorded : time.near)[shape.part] = time.part[shape.part];
   } else {
-    time.part[shape.part] = model_seconds(machine, &shape);
+    time.part[shape.part] = stretch * model_seconds(machine, &shape);
     bool unchecked = shape.elem == ELEM_u8 || by_bulk(reach, &shape);
     if (unchecked || attention_by_groups(reach, &shape))
       time.modeled[shape.part] = time.part[shape.part];

@@ -13,6 +13,7 @@ typedef struct Machine {
   int64_t threads;         /* of a rank of processors: its share of a node's cores */
   bool gpus;
   double on_core; /* ranks that share a core of processors; 1: none do, or it is not known */
+  bool even;      /* of a forecast: threads share each kernel evenly, not by its chunks */
   double balance; /* of a forecast: share of the time of equal work in which ranks do not wait for
                      the slowest one, where rates leave it out; 0: nowhere */
   double flops, hbm, intra, inter; /* per rank, of the compute type; per rank; per rank; per node */

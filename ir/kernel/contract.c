@@ -1,5 +1,6 @@
 /* Family contract: one dot, as product.h reads it; gemm_gpu.h for GPUs. */
 #include "family.h"
+#include "ir/support/num.h"
 #include "product.h"
 
 static bool has(const Fn *k, ValueId v, Str dim) { return type_find(value_type(k, v), dim) >= 0; }
@@ -55,6 +56,33 @@ static CpuPlan plan(const CpuCut *cut) {
                    .workspace = q.w_bytes};
 }
 
+/* Rows of tiles, and vectors of panels, before that one. */
+static int64_t rows_before(const Product *product, const ProductPlan *plan, int64_t tile) {
+  int64_t outer = tile / plan->tiles_inner, at = tile % plan->tiles_inner;
+  return outer * product->m.inner + at * plan->height + min_i64(at, plan->high);
+}
+static int64_t vectors_before(const ProductPlan *plan, int64_t panel) {
+  return panel * plan->width + min_i64(panel, plan->wide);
+}
+
+/* By multiply-adds. */
+static void weigh(const CpuCut *cut, double *work) {
+  Product product = product_of(cut->k, cut->lanes);
+  ProductPlan plan = product_plan(&product, cut->lanes, cut->tile);
+  int64_t rows = cut->tile[TILE_ROW], columns = cut->tile[TILE_COLUMN],
+          batches = product.batch.outer * product.batch.inner;
+  for (int64_t i = 0; i < plan.chunks; i++) {
+    int64_t column = i % columns, row = i / columns % rows, batch = i / columns / rows, n[2], v[2],
+            b[2];
+    for (int end = 0; end < 2; end++) {
+      n[end] = rows_before(&product, &plan, share_begin(plan.tiles, rows, row + end));
+      v[end] = vectors_before(&plan, share_begin(plan.panels, columns, column + end));
+      b[end] = share_begin(batches, cut->tile[TILE_BATCH], batch + end);
+    }
+    work[i] = (double)(b[1] - b[0]) * (double)(n[1] - n[0]) * (double)(v[1] - v[0]);
+  }
+}
+
 /* ---- GPUs ---- */
 
 static void plan_contract(GpuCut *cut) {
@@ -89,6 +117,7 @@ const FamilyShape contract_family = {
     .tile = TILE_COUNT,
     .needed = TILE_PACK_A,
     .plan = plan,
+    .weigh = weigh,
     .gpu_variants = " fma tf32 mma wgmma ",
     .gpu_plan = plan_contract,
 };

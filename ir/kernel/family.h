@@ -42,6 +42,8 @@ typedef struct FamilyShape {
                                                0: none */
   const char *variants[3];                  /* NULL: any */
   CpuPlan (*plan)(const CpuCut *c);
+  void (*weigh)(const CpuCut *c, double *work); /* of each chunk of the last phase; NULL: of the
+                                                   first one, all equal */
 
   /* GPUs; NULL: none are built yet */
   const char *gpu_variants; /* with spaces around each */

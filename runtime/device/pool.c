@@ -16,6 +16,7 @@
    of the caller show, workers are unpinned and spin only briefly. Must not: allocate after the
    start. */
 #include "pool.h"
+#include "ir/support/num.h"
 #include "region.h"
 #include <linux/futex.h>
 #include <pthread.h>
@@ -109,8 +110,9 @@ static int64_t claim_chunks(Pool *pool, Worker *worker) {
 
 static void give_shares(Pool *pool, int64_t chunks) {
   for (int i = 0; i < pool->workers; i++) {
-    atomic_store_explicit(&pool->worker[i].next, i * chunks / pool->workers, memory_order_relaxed);
-    pool->worker[i].end = (i + 1) * chunks / pool->workers;
+    atomic_store_explicit(&pool->worker[i].next, share_begin(chunks, pool->workers, i),
+                          memory_order_relaxed);
+    pool->worker[i].end = share_begin(chunks, pool->workers, i + 1);
   }
 }
 

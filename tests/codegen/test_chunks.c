@@ -3,6 +3,7 @@
    test counts work independently from the rectangles, and each bound is one that heads as they come
    would break. */
 #include "ir/kernel/attention_list.h"
+#include "ir/kernel/chunks.h"
 #include "ir/kernel/flash_list.h"
 #include "ir/kernel/gpu_plan.h"
 #include "passes/tune/variants.h"
@@ -62,33 +63,17 @@ static void covers_all_once(Arena *a, const Phase *p) {
   for (int64_t u = 0; u < p->units; u++) assert_int_equal(seen[u], 1);
 }
 
-/* When the last of n workers ends: each takes what comes next of its share, then of the others'. */
-static double ends(const double *work, int64_t chunks, int n) {
-  double at[MOST_WORKERS] = {0}, last = 0;
-  int64_t next[MOST_WORKERS], end[MOST_WORKERS];
-  for (int w = 0; w < n; w++) next[w] = w * chunks / n, end[w] = (w + 1) * chunks / n;
-  for (int64_t left = chunks; left; left--) {
-    int w = 0, of = 0;
-    for (int i = 1; i < n; i++)
-      if (at[i] < at[w]) w = i;
-    while (next[(w + of) % n] == end[(w + of) % n]) of++;
-    at[w] += work[next[(w + of) % n]++];
-    if (at[w] > last) last = at[w];
-  }
-  return last;
-}
-
 static double balance(Arena *a, const Phase *p, int workers) {
   double all = 0, *work = ARENA_ARRAY(a, double, p->chunks);
   for (int64_t c = 0; c < p->chunks; c++) all += work[c] = work_of(p, c);
-  return ends(work, p->chunks, workers) * workers / all;
+  return chunks_end(a, work, p->chunks, workers) * workers / all;
 }
 
 /* The same if chunks were whole heads, in their order. */
 static double balance_of_heads(Arena *a, const Phase *p, int workers) {
   double all = 0, *work = ARENA_ARRAY(a, double, HEADS);
   for (int64_t u = 0; u < p->units; u++) work[u / p->each] += p->work[u], all += p->work[u];
-  return ends(work, HEADS, workers) * workers / all;
+  return chunks_end(a, work, HEADS, workers) * workers / all;
 }
 
 static Module *lowered(Ctx *c, const char *text, const char *target, int workers) {
