@@ -6,10 +6,11 @@
    slowest axis inside a node and the slowest between nodes. A node of processors has the rates of
    its ranks together.
    Rates of processors are those of threads while they compute. Several threads of a rank wait for
-   the slowest one, and `joined` is the share of the time in which they do not. Ranks wait in
-   messages for the slowest one: `balance` is the share in which they do not, in the mean of ranks;
-   known where the communicator knows when the last rank has begun a message, and each rank has
-   processors of its own.
+   the slowest one, and `joined` is the share of the time in which they do not. Waits of threads
+   that get fewer chunks of a kernel than others do not count, since `plan` knows these
+   (ir/kernel/chunks.h). Ranks wait in messages for the slowest one: `balance` is the share in which
+   they do not, in the mean of ranks; known where the communicator knows when the last rank has
+   begun a message, and each rank has processors of its own.
    Parts without kernels and links without long messages have no rate. A rate above the block's own
    peak is written as the peak. On a GPU the time between launches is left out: a profile launches
    kernels one by one, a training by graphs. Must not: change what runs. */
@@ -26,7 +27,7 @@ static const double LONG = 1 << 16, LEAST_GAP = 1e-7;
 
 typedef struct MeasuredRates { /* per second, of this rank; 0: not known */
   double part[RT_PART_ATTENTION + 1], host;
-  double joined; /* share of the time of kernels in which its workers compute; 0: one worker */
+  double joined;        /* share of the time in which its workers do not wait for the slowest one */
   double balance, late; /* share of kernels and waits for the last rank that kernels take; seconds
                            of these waits */
   double gap;           /* seconds between two kernels */
@@ -42,14 +43,14 @@ static bool on_host(const rt_program *program, const rt_kernel *k) {
 /* Rows of kernels since the mark. */
 static double add_kernels(const Trace *trace, MeasuredRates *rates, double *calls) {
   const rt_program *program = trace->program;
-  double all = 0, busy = 0, count[RT_PART_ATTENTION + 1] = {0},
+  double all = 0, joined = trace->joined - trace->marked_joined, count[RT_PART_ATTENTION + 1] = {0},
          seconds[RT_PART_ATTENTION + 1] = {0}, moved = 0, by_host = 0;
   for (int i = 0; i < program->nkernels + 2; i++) {
     const TraceRow *row = &trace->row[i], *before = &trace->marked[i];
     const rt_kernel *k = i < program->nkernels ? program->kernels[i] : NULL;
     double took = row->seconds - before->seconds, worked = row->busy - before->busy,
            runs = (double)(row->calls - before->calls);
-    all += took, busy += worked, *calls += runs;
+    all += took, *calls += runs;
     if (k && on_host(program, k)) moved += row->bytes - before->bytes, by_host += took;
     if (!k || on_host(program, k)) continue;
     count[k->part] += k->part == RT_PART_MEMORY ? row->bytes - before->bytes : runs * k->work;
@@ -58,7 +59,7 @@ static double add_kernels(const Trace *trace, MeasuredRates *rates, double *call
   for (int i = 0; i <= RT_PART_ATTENTION; i++)
     if (seconds[i] > 0) rates->part[i] = count[i] / seconds[i];
   if (by_host > 0) rates->host = moved / by_host;
-  if (trace->workers > 1 && all > 0) rates->joined = busy < all ? busy / all : 1;
+  if (trace->workers > 1 && all > 0) rates->joined = joined < all ? joined / all : 1;
   return all;
 }
 
@@ -301,5 +302,6 @@ void rt_measured_step(Trace *trace) {
   if (trace->comm->launch.world > 1)
     memcpy(trace->sent, trace->comm->count,
            (size_t)trace->program->ncollectives * sizeof *trace->sent);
+  trace->marked_joined = trace->joined;
   trace->marked_steps = trace->steps, trace->marked_seconds = trace->in_steps;
 }

@@ -4,6 +4,7 @@
    nothing; when it is full, recording stops and the file says so. Must not: change what runs; write
    the file (trace_file.c). */
 #include "trace.h"
+#include "ir/support/num.h"
 #include "measured.h"
 #include "runtime/base/file.h"
 #include <stdio.h>
@@ -101,15 +102,16 @@ static void run_phase(Trace *trace, Pool *pool, int what, int phase, rt_chunk *r
   for (int i = 0; i < trace->workers; i++) trace->span[i].chunks = 0;
   double start = rt_now();
   rt_pool_run(pool, run, buffers, chunks);
-  double end = rt_now();
-  row->seconds += end - start;
+  double end = rt_now(), busy = 0;
   for (int i = 0; i < trace->workers; i++) {
     const JobSpan *span = &trace->span[i];
     if (!span->chunks) continue;
-    row->busy += (span->end - span->start) / trace->workers;
+    busy += (span->end - span->start) / trace->workers;
     if (trace->recording)
       record(trace, (TraceEvent){what, phase, i, span->chunks, span->start, span->end});
   }
+  row->seconds += end - start, row->busy += busy;
+  if (chunks > 0) trace->joined += busy * share_longest(chunks, trace->workers);
 }
 
 static int number_of(const Trace *trace, const rt_kernel *k) {

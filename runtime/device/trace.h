@@ -30,6 +30,8 @@ typedef struct Trace {
   int *number;
   TraceRow *row; /* kernels, then copies, zeros */
   JobSpan *span; /* per worker: of the phase that ran last */
+  double
+      joined; /* seconds of phases that would be left if all workers were as fast as in the mean */
   int workers;
   char path[RT_PATH]; /* of the trace, empty: none */
   int64_t first, last;
@@ -44,6 +46,7 @@ typedef struct Trace {
   const Comm *comm; /* of --profile, as the following (measured.c); else NULL */
   TraceRow *marked; /* rows, messages, steps and their seconds when the first steps were over */
   CommCount *sent;
+  double marked_joined;
   int64_t marked_steps;
   double marked_seconds;
   double reading, for_data; /* seconds: of reading data during steps, of waiting for it */
