@@ -347,8 +347,7 @@ static bool loop(Train *train, Stop *stop, Fault *f) {
     if (*stop != GO_ON) return true;
   }
   if (*stop == NO_DATA) return rt_data_lost(train->r, f), keep_state(train, f);
-  return *stop == DONE ||
-         save(train, true, f); /* before the first step, or while one was evaluated */
+  return save(train, true, f); /* before the first step, or while one was evaluated */
 }
 
 /* ---- before the loop ---- */

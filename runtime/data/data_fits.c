@@ -20,7 +20,9 @@ static bool column_said(const DataFile *file, const rt_tensor *input, Fault *f) 
 static bool column_rows(const DataFile *file, int64_t numbers, const rt_tensor *input, Fault *f) {
   const Array *array = &file->array;
   int64_t n = array->rank ? array->size[0] : 0;
-  if (array->rank ? n && array->count / n == numbers : array->count % numbers == 0) return true;
+  if (array->rank && !n)
+    return rt_fault(f, 203, "the array has no rows"), rt_at(f, file->path, "", -1);
+  if (array->rank ? array->count / n == numbers : array->count % numbers == 0) return true;
   rt_fault(f, 205, "a sample of input %s has %lld numbers, the file has %lld in all%s%lld",
            input->name, (long long)numbers, (long long)array->count,
            n ? ", rows of " : ", remainder ",

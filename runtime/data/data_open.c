@@ -3,6 +3,7 @@
    Everything is opened and checked before training begins; must not: read the numbers themselves
    (files may be huge). */
 #include "data_fill.h"
+#include "ir/support/num.h"
 #include "runtime/base/file.h"
 #include <ctype.h>
 #include <stdio.h>
@@ -190,15 +191,28 @@ static bool open_column(Opening *opening, DataSet *set, int i, const char *given
   return ok;
 }
 
-/* "--data a=x,b=y": every name is an input's. */
+static bool source_fits(const char *name, size_t n, const char *file, bool again, Fault *f) {
+  if (!again && *file && *file != ',') return true;
+  rt_fault(f, 205, again ? "input `%.*s` has two sources" : "input `%.*s` has no file", (int)n,
+           name);
+  return rt_help(f, "one file or pattern for each input: %.*s=FILE,..", (int)n, name);
+}
+
+/* "--data a=x,b=y": every name is an input's, once. */
 static bool check_names(const Opening *opening, const char *given, Fault *f) {
+  bool seen[COUNT_OF(opening->input)] = {false};
   for (const char *c = given; c && *c; c += strcspn(c, ","), c += *c == ',') {
     size_t n = strcspn(c, "=,");
     int i = 0;
     while (i < opening->ninputs &&
            !(strlen(opening->input[i]->name) == n && !strncmp(opening->input[i]->name, c, n)))
       i++;
-    if (i < opening->ninputs || c[n] != '=') continue;
+    if (c[n] != '=') continue;
+    if (i < opening->ninputs) {
+      if (!source_fits(c, n, c + n + 1, seen[i], f)) return false;
+      seen[i] = true;
+      continue;
+    }
     rt_fault(f, 205, "the model has no input `%.*s`", (int)n, c);
     char names[240] = "";
     for (size_t at = 0; i-- > 0 && at < sizeof names;)

@@ -135,6 +135,9 @@ def said():
     run('./one', 'train', '--data', 'x=x3.npy,y=y3.npy', '--out', 's2', says='a batch has 4 samples, the data 3')
     run('./one', 'train', '--data', 'x=x16.npy,y=y16.npy,z=x16.npy', '--out', 's3', expect=4,
         says='the model has no input `z`')
+    for given, says in (',x=x3.npy', 'input `x` has two sources'), (',x=', 'input `x` has two sources'):
+        run('./one', 'train', '--data', 'x=x16.npy,y=y16.npy' + given, '--out', 's3', expect=4, says=says)
+    run('./one', 'train', '--data', 'x=,y=y16.npy', '--out', 's3', expect=4, says='input `x` has no file')
     run('./one', 'eval', '--out', 's1', '--data', 'x=x16.npy,y=y16.npy', '--valid', 'x=x3.npy,y=y3.npy,logits=x3.npy',
         expect=4, says='its inputs: x, y')
 

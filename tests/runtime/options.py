@@ -76,6 +76,14 @@ def case_replaced():
     train('--out', 'over', '--steps', '2', '--dump', 'w.safetensors')              # not read: may be replaced
 
 
+def case_nothing_to_do():
+    """A run without a step leaves a checkpoint as well: of `--steps 0`, and of another run that is complete."""
+    train('--out', 'zero', '--steps', '0')
+    toy('sample', '--out', 'zero', '--tokens', '2')
+    train('--out', 'full', '--steps', '3'), train('--out', 'copy', '--resume=full', '--steps', '3')
+    check([x for x in os.listdir(path('copy')) if x.startswith('step-')] == ['step-000003'], 'of the other run')
+
+
 def case_numbers():
     """Every option that takes a number, with numbers that it cannot take."""
     bad = {'count': ['-1', 'inf', 'nan', '1e3', '', '99999999999999999999', '1000000000000001', '1.5', '0x10'],
