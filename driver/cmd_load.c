@@ -82,7 +82,7 @@ const char *machine_target(const Module *m) {
   return arch && arch_only_planned(arch) ? arch->as : name;
 }
 
-/* False: the machine's arch is for plans alone, which is said. */
+/* False: the machine's arch is for plans alone, which is reported. */
 bool machine_compiles(const Cli *o, const Module *m) {
   const char *name = machine_arch(m), *all = "";
   const Arch *arch = name ? arch_find(name) : NULL;

@@ -99,7 +99,7 @@ static void set_by_head(Scene *scene) {
         vec_push(scene->e->arena, scene->by_head, f->ops.at[i].in[k]);
 }
 
-/* False: sizes are open, or the mask does not fit them, which was said. */
+/* False: sizes are open, or the mask does not fit them, which is reported. */
 static bool set_scene(Scene *scene, World *w, Sizes *sizes, const Mask *mask, Str q, Str k) {
   Dims all = {0}, pair = {.n = 2, .at = {q, k}};
   add_dims(mask, &all);

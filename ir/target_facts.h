@@ -23,9 +23,9 @@ typedef struct TargetFacts {
 #define TARGET_FACT(name, type, devices, use, least, most, otherwise, meaning) Fact##type name;
 #include "target_facts.def"
 #undef TARGET_FACT
-  uint32_t given; /* a bit of each fact that was said, not left at the table's */
+  uint32_t given; /* a bit of each fact that was written, not left at the table's */
   bool rest;      /* what was not said, the compiler's row of that name has (`..`) */
-  Span span;      /* .. and where it was said */
+  Span span;      /* .. and where it was written */
 } TargetFacts;
 
 typedef enum TargetType {

@@ -21,6 +21,6 @@ typedef struct TokenRows {
 
 Exit rows_open(TokenRows *rows, Cli *o, int64_t limit, int32_t pad);
 void rows_add(TokenRows *rows, const Ids *ids, const Ids *labels); /* of a document, one for one */
-bool rows_write(TokenRows *rows);                                  /* false: said why */
+bool rows_write(TokenRows *rows);                                  /* false: reported */
 void rows_close(TokenRows *rows);
 #endif

@@ -183,7 +183,7 @@ bool equal_try(EqualRun *run, const Cli *o, bool strict, double seconds, Exit *e
   bool refused = diag_errors(one->c->diag);
   if (refused && !strict) return ctx_free(one->c), false;
   bool unsaid = !equal && !refused && !run->made;
-  if (unsaid && *e == EXIT_FINE) *e = EXIT_USAGE; /* that was said */
+  if (unsaid && *e == EXIT_FINE) *e = EXIT_USAGE; /* that was reported */
   run->differs = !equal && run->made && !run->report.spent;
   if (run->differs) *e = say_difference(run);
   return true;
@@ -215,7 +215,7 @@ static const char *equal_words(const EqualRun *run, Arena *arena, const Module *
                       run->classes > 1 ? "s" : "", run->report.entries, left);
 }
 
-/* False: said. 0: off. */
+/* False: reported. 0: off. */
 static bool read_seconds(const Cli *o, double *seconds) {
   enum { USUAL = 5, MOST = 100000 };
   const char *given = o->value[OPT_EQUAL], *set = getenv("SHARDC_EQUAL"),

@@ -3,6 +3,6 @@
 #define SHARDC_PLAN_COMPARE_H
 #include "plan_trace.h"
 
-/* Fills measured->compared where the plan has a forecast; false: that was said. */
+/* Fills measured->compared where the plan has a forecast; false: it is reported. */
 bool plan_compare(const TraceReading *reading, Measured *measured);
 #endif

@@ -133,7 +133,7 @@ double plan_bytes_sent(const PlanStep *step);
 bool plan_freezes(const Planned *planned);             /* 1-bit Adam */
 void plan_classes(Planned *planned);                   /* fills p->class */
 bool plan_gantt(const Planned *planned, PlanGantt *s); /* false: stages have no classes */
-bool plan_measure(Planned *planned, const char *path); /* plan_measured.c; false: that was said */
+bool plan_measure(Planned *planned, const char *path); /* plan_measured.c; false: reported */
 /* Nothing of one rank, and without a clock. */
 void plan_alternative_tries(const Cli *o, Planned *planned);
 void plan_offload_tries(const Cli *o, Planned *planned);

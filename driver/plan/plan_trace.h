@@ -16,10 +16,10 @@ typedef enum BoxKind {
 typedef struct TraceBox { /* an event of the file */
   BoxKind kind;
   int64_t rank, number, part, chunk; /* number: of a step */
-  int turn;                          /* its kind; -1: it is not said */
+  int turn;                          /* its kind; -1: not in the file */
   bool sends, receives;              /* a message to or from a neighbour */
   Str name;                          /* of a kernel */
-  int axis;                          /* of a message or a wait; -1: it is not said */
+  int axis;                          /* of a message or a wait; -1: not in the file */
   double from, to;                   /* seconds */
 } TraceBox;
 
@@ -40,7 +40,7 @@ typedef struct TraceReading {
   Measured *measured;
 } TraceReading;
 
-/* False: that was said. */
+/* False: reported. */
 bool trace_read(TraceReading *reading); /* a complete trace of this model and its ranks */
 bool trace_refuse(const TraceReading *reading, const char *why,
                   const char *help);               /* E1403; false */

@@ -223,7 +223,7 @@ void shard_report_syntax(Parse *p, Span at, int found, const char *found_name,
                          const char *const *expected, int n) {
   const OpenBracket *bracket = innermost(p, found);
   const char *text = found_text(p, at, found, found_name);
-  if (!at.length && found) return shard_start_skipping(p, found); /* a token put in: said already */
+  if (!at.length && found) return shard_start_skipping(p, found); /* a token put in: reported */
   Span where = at;
   if (found && ends_too_early(p, at))
     where = (Span){at.file, p->before, 1}, text = "the end of the line";

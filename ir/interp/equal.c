@@ -281,7 +281,7 @@ static void say_entries(Equal *equal) {
       if (entry->kind != FN_ENTRY || is_compared(equal, entry->name)) continue;
       report->left =
           arena_printf(arena, "%s%s%s", report->left, *report->left ? ", " : "", entry->name);
-      note_compared(equal, entry->name); /* said once */
+      note_compared(equal, entry->name); /* once for each name */
     }
 }
 

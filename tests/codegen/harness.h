@@ -42,7 +42,7 @@ typedef struct Harness {
   int multiprocessors;  /* of a GPU, for resident kernels; 0: those of its target */
   bool unfilled; /* all places of experts are empty; on a GPU nobody has written argument 1 */
   int workers;   /* target.workers: more of them make more chunks, 2 at first */
-  bool (*run)(Running *r); /* all phases of a kernel; false: it said why */
+  bool (*run)(Running *r); /* all phases of a kernel; false: reported */
   void *library;           /* of the kernels, for run */
 } Harness;
 

@@ -12,7 +12,7 @@ typedef struct GpuBuffer {
 
 /* Runs all phases of kernel k, whose PTX is in `folder`, on copies of the buffers (operands, then
    results), with a workspace that nobody has written; brings the copies back. All checks of the
-   machine are on; late: asynchronous copies arrive as late as they may. False: it said why. */
+   machine are on; late: asynchronous copies arrive as late as they may. False: reported. */
 bool gpu_run_kernel(Module *m, const Fn *k, const char *folder, const GpuBuffer *buffer, int n,
                     uint64_t seed, bool late);
 #endif

@@ -48,7 +48,7 @@ static void kernels_in_a_row(void **state) {
   check("entry @e {frame = 64} {\n%0 = load @p : f32[A:4] {0: at(global @p + 0)}\n"
         "%1 = kernel @exp, %0 {work_at = 32} : f32[A:4] {0: at(frame + 0)}\n"
         "%2 = kernel @exp, %1 {work_at = 32} : f32[A:4] {0: at(frame + 0)}\nstore @y, %2\n}\n",
-        "reads bytes that are another value's", NULL); /* in place, but it is not said */
+        "reads bytes that are another value's", NULL); /* in place, without the attribute */
   check("kernel @apart(%0 : f32[A:4]) {apart = [1]} {\n%1 = exp %0 : f32[A:4]\nreturn %1\n}\n"
         "entry @e {frame = 64} {\n%0 = load @p : f32[A:4] {0: at(global @p + 0)}\n"
         "%1 = kernel @exp, %0 {work_at = 16} : f32[A:4] {0: at(frame + 0)}\n"

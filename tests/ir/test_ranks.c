@@ -161,7 +161,7 @@ static void bytes_of_others(void **state) {
        "sends bytes that are another value's"},
       {"%1 = all_reduce %0 {axis = \"a\", ranks = 2} : f32[R:1, N:6] {0: at(frame + 0)}\n"
        "%2 = all_reduce %1 {axis = \"b\", ranks = 3} : f32[R:1, N:6] {0: at(frame + 0)}\n",
-       "sends bytes that are another value's"}, /* in place, but it is not said */
+       "sends bytes that are another value's"}, /* in place, without the attribute */
       {"%1 = all_gather[R] %0 {axis = \"a\", ranks = 2} : f32[R:2, N:6] {0: at(frame + 8)}\n",
        "receives outside of its memory"},
   };
