@@ -77,8 +77,8 @@ static void put_label(HostBody *host, ValueId v, const char *end) {
   host_put(host->h, " */%s", end);
 }
 
-static void put_buffer(HostBody *host, const char *indent, ValueId v) {
-  host_put(host->h, "%s%s,", indent, address(host, v));
+static void put_buffer(HostBody *host, ValueId v) {
+  host_put(host->h, "        %s,", address(host, v));
   put_label(host, v, "\n");
 }
 
@@ -105,8 +105,8 @@ static void put_kernel(HostBody *host, const Op *o) {
   host_put(host->h, "  {");
   put_place(host, o);
   host_put(host->h, "\n    void *const buffers[] = {\n");
-  for (uint32_t i = 0; i < o->nin; i++) put_buffer(host, "        ", o->in[i]);
-  for (uint32_t i = 0; i < o->nout; i++) put_buffer(host, "        ", o->out + i);
+  for (uint32_t i = 0; i < o->nin; i++) put_buffer(host, o->in[i]);
+  for (uint32_t i = 0; i < o->nout; i++) put_buffer(host, o->out + i);
   if (attr_int(&o->callee->attrs, ATTR_workspace, 0))
     host_put(host->h, "        %s, /* workspace */\n", work_at(host, o, kernel_tier(o->callee)));
   host_put(host->h, "    };\n");

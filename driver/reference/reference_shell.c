@@ -52,11 +52,11 @@ void put_man(void) {
 
 /* ---- completions ---- */
 
-static void put_commands(const char *between) {
+static void put_commands(void) {
   uint32_t n;
   const Command *command = command_table(&n);
   for (uint32_t i = 0, put = 0; i < n; i++)
-    if (*command[i].help) printf("%s%s", put++ ? between : "", command[i].name);
+    if (*command[i].help) printf("%s%s", put++ ? " " : "", command[i].name);
 }
 
 static void put_options(unsigned mask) {
@@ -73,13 +73,13 @@ void put_bash(void) {
         "word=${COMP_WORDS[COMP_CWORD]} options=\n  if [ \"$COMP_CWORD\" = 1 ]; then\n    "
         "COMPREPLY=($(compgen -W '",
         stdout);
-  put_commands(" ");
+  put_commands();
   puts("' -- \"$word\"))\n    return\n  fi\n  case ${COMP_WORDS[1]} in");
   for (uint32_t i = 0; i < n; i++) {
     if (!*command[i].help) continue;
     printf("    %s) options='", command[i].name), put_options(command[i].mask), puts("' ;;");
   }
-  fputs("    help) options='", stdout), put_commands(" ");
+  fputs("    help) options='", stdout), put_commands();
   puts("' ;;\n  esac\n  if [[ $word == -* || ${COMP_WORDS[1]} == help ]]; then\n    "
        "COMPREPLY=($(compgen -W \"$options\" -- \"$word\"))\n    [[ ${COMPREPLY[0]} == *= ]] && "
        "compopt -o nospace\n  else\n    COMPREPLY=($(compgen -f -- \"$word\"))\n    compopt -o "

@@ -94,11 +94,11 @@ static bool real_with(Eval *e, const Call *call, int i, const Dims *dims) {
 }
 
 /* The number of choices, which unrolls into ops: 0 after a message, 1 where it is not known yet. */
-static int choices(Eval *e, const Call *call, int i, Str routes) {
-  const Val *k = &call->arg[i];
+static int choices(Eval *e, const Call *call, Str routes) {
+  const Val *k = &call->arg[1];
   if (k->kind == VAL_ABSENT) return 1;
   if (k->kind != VAL_NUMBER) {
-    eval_error(e, "E0402", call->expr[i]->span, "`k` is a number, not %s", kind_text(e->ctx, k));
+    eval_error(e, "E0402", call->expr[1]->span, "`k` is a number, not %s", kind_text(e->ctx, k));
     return 0;
   }
   if (!k->known) return 1;
@@ -106,7 +106,7 @@ static int choices(Eval *e, const Call *call, int i, Str routes) {
   if (k->number == trunc(k->number) && k->number >= 1 && k->number <= (double)most)
     return (int)k->number;
   Report *r =
-      eval_error(e, "E0404", call->expr[i]->span, "`k` is %s", number_text(e->ctx, k->number));
+      eval_error(e, "E0404", call->expr[1]->span, "`k` is %s", number_text(e->ctx, k->number));
   diag_label(r, "a whole number from 1 to %lld", (long long)most);
   if (most == size) diag_fact(r, "`%s` has %lld", routes, (long long)size);
   return 0;
@@ -117,7 +117,7 @@ Val op_top(Eval *e, const Builtin *builtin, const Call *call) {
   if (!one_of_each(e, call, 1, "[D]")) return val_poison();
   const Dims *dims = &call->groups.at[0].from;
   if (!real_with(e, call, 0, dims)) return val_poison();
-  int k = choices(e, call, 1, dims->at[0]);
+  int k = choices(e, call, dims->at[0]);
   if (!k) return val_poison();
   Choosing choosing = choosing_of(e, &call->arg[0], dims->at[0], NULL);
   Val all = choose(&choosing);
@@ -207,7 +207,7 @@ Val op_route(Eval *e, const Builtin *builtin, const Call *call) {
   if (!one_of_each(e, call, 2, "[S -> Slot; R -> E]")) return val_poison();
   Dims cut = {.n = 2, .at = {slots->from.at[0], routes->from.at[0]}};
   if (!route_operands(e, call, &cut) || !sizes_agree(e, call, routes)) return val_poison();
-  int k = choices(e, call, 1, cut.at[1]);
+  int k = choices(e, call, cut.at[1]);
   if (!k || eval_size(e, slots->to.at[0]) == SIZE_BAD) return val_poison();
   const Val *by = call->arg[2].kind == VAL_ABSENT ? &call->arg[0] : &call->arg[2];
   Choosing choosing = choosing_of(e, by, cut.at[1], cut.at[0]);

@@ -32,8 +32,8 @@ static bool single_group(Eval *e, const Call *call) {
   return false;
 }
 
-static bool whole_number(Eval *e, const Call *call, int i, double otherwise, int64_t *out) {
-  const Val *v = &call->arg[i];
+static bool whole_number(Eval *e, const Call *call, double otherwise, int64_t *out) {
+  const Val *v = &call->arg[1];
   *out = (int64_t)otherwise;
   if (v->kind == VAL_ABSENT) return true;
   if (v->kind == VAL_NUMBER &&
@@ -41,7 +41,7 @@ static bool whole_number(Eval *e, const Call *call, int i, double otherwise, int
     *out = (int64_t)v->number;
     return true;
   }
-  eval_error(e, "E0402", call->expr[i]->span, "a whole number is required");
+  eval_error(e, "E0402", call->expr[1]->span, "a whole number is required");
   return false;
 }
 
@@ -329,18 +329,17 @@ Val op_slice(Eval *e, const Builtin *builtin, const Call *call) {
   (void)builtin;
   int64_t at;
   if (!val_is_tensor(&call->arg[0])) return not_tensor(e, call, 0);
-  if (!groups_fit(e, call, true, 1, 1, "[D -> A]") || !whole_number(e, call, 1, 0, &at))
+  if (!groups_fit(e, call, true, 1, 1, "[D -> A]") || !whole_number(e, call, 0, &at))
     return val_poison();
   return part(e, call, true, at, 0);
 }
 
-static bool fill_number(Eval *e, const Call *call, int i, double *out) {
-  *out = 0;
-  if (call->arg[i].kind == VAL_ABSENT) return true;
-  *out = call->arg[i].number;
-  if (call->arg[i].kind == VAL_NUMBER) return true;
-  eval_error(e, "E0402", call->expr[i]->span, "a number is required, not %s",
-             kind_text(e->ctx, &call->arg[i]));
+static bool fill_number(Eval *e, const Call *call, double *out) {
+  const Val *fill = &call->arg[2];
+  *out = fill->kind == VAL_ABSENT ? 0 : fill->number;
+  if (fill->kind == VAL_ABSENT || fill->kind == VAL_NUMBER) return true;
+  eval_error(e, "E0402", call->expr[2]->span, "a number is required, not %s",
+             kind_text(e->ctx, fill));
   return false;
 }
 
@@ -349,8 +348,8 @@ Val op_pad(Eval *e, const Builtin *builtin, const Call *call) {
   int64_t at;
   double fill;
   if (!val_is_real(&call->arg[0])) return not_tensor(e, call, 0);
-  if (!groups_fit(e, call, true, 1, 1, "[A -> D]") || !whole_number(e, call, 1, 0, &at) ||
-      !fill_number(e, call, 2, &fill))
+  if (!groups_fit(e, call, true, 1, 1, "[A -> D]") || !whole_number(e, call, 0, &at) ||
+      !fill_number(e, call, &fill))
     return val_poison();
   return part(e, call, false, at, fill);
 }
@@ -361,8 +360,8 @@ Val op_shift(Eval *e, const Builtin *builtin, const Call *call) {
   double fill;
   Val v = call->arg[0];
   if (!val_is_tensor(&v) || v.kind == VAL_BOOL) return not_tensor(e, call, 0);
-  if (!groups_fit(e, call, false, 1, 0, "[D]") || !whole_number(e, call, 1, 1, &by) ||
-      !fill_number(e, call, 2, &fill))
+  if (!groups_fit(e, call, false, 1, 0, "[D]") || !whole_number(e, call, 1, &by) ||
+      !fill_number(e, call, &fill))
     return val_poison();
   for (int i = 0; i < call->groups.n; i++) {
     if (!need_dims(e, call, &call->groups.at[i].from, &v, call->expr[0])) return val_poison();

@@ -68,16 +68,15 @@ static void help_close(Parse *p, Report *r, const OpenBracket *bracket, uint32_t
   diag_edit(r, span_of(p, end, end), "%c", bracket->close);
 }
 
-/* (a, b) for [a, b] or the other way round: both brackets are changed. */
-static bool help_brackets(Parse *p, Report *r, const OpenBracket *bracket, const char *what,
-                          const char *pair) {
+/* [a, b] for (a, b): both brackets are changed. */
+static bool help_brackets(Parse *p, Report *r, const OpenBracket *bracket, const char *what) {
   uint32_t end = closing(p, bracket->offset);
   if (!end) return false;
   const char *inside = text_between(p, bracket->offset + 1, end);
-  if (showable(inside)) diag_help(r, "%s: `%c%s%c`", what, pair[0], inside, pair[1]);
+  if (showable(inside)) diag_help(r, "%s: `[%s]`", what, inside);
   else diag_help(r, "%s", what);
-  diag_edit(r, span_of(p, bracket->offset, bracket->offset + 1), "%c", pair[0]);
-  diag_edit(r, span_of(p, end, end + 1), "%c", pair[1]);
+  diag_edit(r, span_of(p, bracket->offset, bracket->offset + 1), "[");
+  diag_edit(r, span_of(p, end, end + 1), "]");
   return true;
 }
 
@@ -110,10 +109,10 @@ void shard_help_in_bracket(Parse *p, Report *r, Span at, const OpenBracket *brac
   uint32_t end = back_over_blanks(p, p->before < at.offset ? p->before : at.offset);
   bool axes = bracket->kind == OPEN_DIMS || bracket->kind == OPEN_INDEX;
   if (found == ARROW && bracket->kind == OPEN_ARGS &&
-      help_brackets(p, r, bracket, "axes are in square brackets", "[]"))
+      help_brackets(p, r, bracket, "axes are in square brackets"))
     return;
   if (found == COMMA && bracket->kind == OPEN_PAREN && p->settings && p->braces &&
-      help_brackets(p, r, bracket, "a list is in square brackets", "[]"))
+      help_brackets(p, r, bracket, "a list is in square brackets"))
     return;
   if (found == ARROW && axes && help_groups(p, r, at)) return;
   if (help_operator(p, r, at) || (!axes && help_method(p, r, at, found))) return;

@@ -4,8 +4,8 @@
 #include "flash_gpu.h"
 #include "ir/support/num.h"
 
-static GemmSide side_of(const FlashGpuPlan *plan, int64_t rows, bool async) {
-  GemmSide side = {.async = async, .elem = plan->mma ? 2 : 4, .rows = rows, .columns = plan->width};
+static GemmSide side_of(const FlashGpuPlan *plan, int64_t rows) {
+  GemmSide side = {.elem = plan->mma ? 2 : 4, .rows = rows, .columns = plan->width};
   if (plan->wgmma) {
     side.panels = true, side.pitch = WGMMA_PANEL;
     side.bytes = ceil_div(side.columns, WGMMA_K) * side.rows * side.pitch;
@@ -68,8 +68,8 @@ FlashGpuPlan flash_gpu_plan(const Flash *flash, Elem elem, const int64_t tile[FL
   plan.width = round_up(flash->width, 16 * tile[FLASH_GPU_SLICES]);
   plan.slice = plan.width / tile[FLASH_GPU_SLICES];
   plan.queries = round_up(round_up(flash->queries, tile[FLASH_GPU_ROWS]), tile[FLASH_GPU_COLUMNS]);
-  plan.row = side_of(&plan, tile[FLASH_GPU_ROWS], false);
-  plan.column = side_of(&plan, tile[FLASH_GPU_COLUMNS], false);
+  plan.row = side_of(&plan, tile[FLASH_GPU_ROWS]);
+  plan.column = side_of(&plan, tile[FLASH_GPU_COLUMNS]);
   plan.scores = plan.mma ? 0 : tile[FLASH_GPU_ROWS] * (tile[FLASH_GPU_COLUMNS] + 4) * 4;
   if (flash->grad) plan.workspace = 2 * plan.heads * plan.queries * 4;
   if (flash->columns.value != NO_VALUE) plan_lines(&plan, &flash->columns);

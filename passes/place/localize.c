@@ -282,25 +282,25 @@ static void local_rope(Local *local, const Op *o) {
 }
 
 /* Index `operand` less the first row that the rank holds of dim of value `rows`. */
-static void local_rows(Local *local, const Op *o, ValueId rows, Str dim, uint32_t operand) {
+static void local_rows(Local *local, const Op *o, ValueId rows, Str dim) {
   Type t = local_type(local, rows);
   ValueId at = first(local, placed(local, rows), dim, type_size(&t, dim)),
-          index = local->r.map[o->in[operand]];
+          index = local->r.map[o->in[1]];
   must(!is_cut_in_pieces(local, placed(local, rows), dim), "localize: rows of %s in pieces", dim);
   if (at == NO_VALUE) {
     copy_op(local, o);
     return;
   }
   at = ir_cast(local->m, local->r.to, at, value_type(local->r.to, index)->elem, local->loc);
-  copy_with(local, o, operand, bin(local, OP_sub, index, at));
+  copy_with(local, o, 1, bin(local, OP_sub, index, at));
 }
 
 static void local_gather(Local *local, const Op *o) {
-  local_rows(local, o, o->in[0], o->group[0].from[0], 1);
+  local_rows(local, o, o->in[0], o->group[0].from[0]);
 }
 
 static void local_scatter(Local *local, const Op *o) {
-  local_rows(local, o, o->out, o->group[0].to[0], 1);
+  local_rows(local, o, o->out, o->group[0].to[0]);
 }
 
 static int axis_of(const Local *local, const Op *o) {

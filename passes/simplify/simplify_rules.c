@@ -16,9 +16,9 @@ static bool simplify_is_const(const Fn *f, ValueId v, double *value) {
   return true;
 }
 
-static bool is_number(Simplify *simplify, ValueId v, double wanted) {
+static bool is_zero(Simplify *simplify, ValueId v) {
   double x;
-  return simplify_is_const(simplify->to, v, &x) && x == wanted;
+  return simplify_is_const(simplify->to, v, &x) && x == 0;
 }
 
 /* The op that defines v, if it has this code. */
@@ -85,8 +85,8 @@ static ValueId rule_neg(Simplify *simplify, const Op *o, const Type *t) {
 
 static ValueId rule_add(Simplify *simplify, const Op *o, const Type *t) {
   (void)t;
-  if (is_number(simplify, o->in[0], 0)) return o->in[1];
-  if (is_number(simplify, o->in[1], 0)) return o->in[0];
+  if (is_zero(simplify, o->in[0])) return o->in[1];
+  if (is_zero(simplify, o->in[1])) return o->in[0];
   const Op *a = made_by(simplify, o->in[0], OP_neg), *b = made_by(simplify, o->in[1], OP_neg);
   if (b) return bin(simplify, o, OP_sub, o->in[0], b->in[0]);
   return a ? bin(simplify, o, OP_sub, o->in[1], a->in[0]) : NO_VALUE;
@@ -94,8 +94,8 @@ static ValueId rule_add(Simplify *simplify, const Op *o, const Type *t) {
 
 static ValueId rule_sub(Simplify *simplify, const Op *o, const Type *t) {
   (void)t;
-  if (is_number(simplify, o->in[1], 0)) return o->in[0];
-  if (is_number(simplify, o->in[0], 0))
+  if (is_zero(simplify, o->in[1])) return o->in[0];
+  if (is_zero(simplify, o->in[0]))
     return ir_unary(simplify->m, simplify->to, OP_neg, o->in[1], o->loc);
   const Op *b = made_by(simplify, o->in[1], OP_neg);
   return b ? bin(simplify, o, OP_add, o->in[0], b->in[0]) : NO_VALUE;
@@ -346,7 +346,7 @@ static ValueId rule_stack(Simplify *simplify, const Op *o, const Type *t) {
 /* rows of zeros added to nothing */
 static ValueId rule_scatter(Simplify *simplify, const Op *o, const Type *t) {
   const Op *rows = made_by(simplify, o->in[0], OP_expand);
-  bool nothing = is_number(simplify, rows ? rows->in[0] : o->in[0], 0);
+  bool nothing = is_zero(simplify, rows ? rows->in[0] : o->in[0]);
   return nothing ? emit_full(simplify->m, simplify->to, *t, 0, o->loc) : NO_VALUE;
 }
 

@@ -135,9 +135,9 @@ static uint32_t pass_groups(ZeroCopy *copy, uint32_t from, uint32_t to, bool sta
   return n;
 }
 
-static uint32_t count_role(const ZeroCopy *copy, uint32_t from, uint32_t to, ZeroRole r) {
+static uint32_t count_plain(const ZeroCopy *copy, uint32_t from, uint32_t to) {
   uint32_t n = 0;
-  for (uint32_t i = from; i < to; i++) n += copy->role[i] == r;
+  for (uint32_t i = from; i < to; i++) n += copy->role[i] == ROLE_PLAIN;
   return n;
 }
 
@@ -178,13 +178,12 @@ static void pass_operands(ZeroCopy *copy) {
   fn_arg(copy->s->z->m, copy->body.to, type_scalar(ELEM_i32));
   copy->body.map[copy->o->callee->args.at[0]] = copy->body.to->args.at[0];
   pass_range(copy, 0, carry);
-  copy->new.carry = count_role(copy, 0, carry, ROLE_PLAIN) + pass_sums(copy);
+  copy->new.carry = count_plain(copy, 0, carry) + pass_sums(copy);
   pass_range(copy, carry, rest);
-  copy->new.invariant =
-      count_role(copy, carry, rest, ROLE_PLAIN) + pass_groups(copy, carry, rest, false);
+  copy->new.invariant = count_plain(copy, carry, rest) + pass_groups(copy, carry, rest, false);
   pass_range(copy, rest, copy->o->nin);
-  copy->new.stacked = count_role(copy, rest, copy->o->nin, ROLE_PLAIN) +
-                      pass_groups(copy, rest, copy->o->nin, true);
+  copy->new.stacked =
+      count_plain(copy, rest, copy->o->nin) + pass_groups(copy, rest, copy->o->nin, true);
   pass_stacks(copy);
 }
 
@@ -192,7 +191,7 @@ static void pass_operands(ZeroCopy *copy) {
 static int64_t old_stack(const ZeroCopy *copy, uint32_t result) {
   uint32_t on = loop_continues(copy->o, result);
   if (on == NO_VALUE) return loop_into(&copy->old, result);
-  return count_role(copy, copy->old.carry + copy->old.invariant, on, ROLE_PLAIN);
+  return count_plain(copy, copy->old.carry + copy->old.invariant, on);
 }
 
 static int64_t group_stack(const ZeroCopy *copy, uint32_t part) {

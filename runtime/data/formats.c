@@ -23,36 +23,33 @@ static Answer bad(const Ask *ask, const char *why, int64_t position) {
 }
 
 /* A sequence of all numbers after `head`; the user of the array gives the shape (rank 0). */
-static Answer bare(const Ask *ask, Array *array, int width, NumberKind kind, int64_t head) {
-  int64_t n = ask->file.n - head;
+static Answer bare(const Ask *ask, Array *array, int width, NumberKind kind) {
+  int64_t n = ask->file.n;
   if (n % width) {
     rt_fault(ask->f, 202, "%lld bytes are no whole number of %d-byte numbers", (long long)n, width);
     rt_help(ask->f,
             "`format =` in the data line says how to read it, such as bytes, u16, u32, f32");
     return BAD;
   }
-  *array = (Array){.at = ask->file.at + head,
+  *array = (Array){.at = ask->file.at,
                    .kind = kind,
                    .width = width,
-                   .head = head,
                    .count = n / width,
                    .guessed = !ask->forced};
   return YES;
 }
 
-static Answer open_bytes(const Ask *ask, Array *array) {
-  return bare(ask, array, 1, NUMBER_UINT, 0);
-}
+static Answer open_bytes(const Ask *ask, Array *array) { return bare(ask, array, 1, NUMBER_UINT); }
 static Answer open_u16(const Ask *ask, Array *array) {
   return ask->forced || rt_text_ends(ask->name, ".bin") || rt_text_ends(ask->name, ".u16")
-             ? bare(ask, array, 2, NUMBER_UINT, 0)
+             ? bare(ask, array, 2, NUMBER_UINT)
              : NO;
 }
 static Answer open_u32(const Ask *ask, Array *array) {
-  return ask->forced || rt_text_ends(ask->name, ".u32") ? bare(ask, array, 4, NUMBER_UINT, 0) : NO;
+  return ask->forced || rt_text_ends(ask->name, ".u32") ? bare(ask, array, 4, NUMBER_UINT) : NO;
 }
 static Answer open_f32(const Ask *ask, Array *array) {
-  return ask->forced || rt_text_ends(ask->name, ".f32") ? bare(ask, array, 4, NUMBER_FLOAT, 0) : NO;
+  return ask->forced || rt_text_ends(ask->name, ".f32") ? bare(ask, array, 4, NUMBER_FLOAT) : NO;
 }
 
 static Answer open_llmc(const Ask *ask, Array *array) {
