@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -41,6 +42,8 @@ static bool fails(Linking *linking, const char *code, RefusedUse use, const char
 }
 
 /* ---- commands ---- */
+
+static const uint64_t LITTLE_ROOM = (uint64_t)16 << 20; /* bytes; an executable takes less */
 
 static void show(const Linking *linking, const LinkWords *link_words) {
   if (!linking->o->verbose) return;
@@ -71,6 +74,16 @@ static pid_t start(Linking *linking, LinkWords *link_words) {
   return pid;
 }
 
+/* A full disk keeps even the compiler from telling of it. */
+static void tell_room(const Linking *linking, Report *r) {
+  struct statvfs disk;
+  if (statvfs(linking->folder, &disk)) return;
+  uint64_t left = (uint64_t)disk.f_bavail * disk.f_frsize >> 10;
+  if (left >= LITTLE_ROOM >> 10 && (disk.f_favail || !disk.f_files)) return;
+  diag_fact(r, "the disk of temporary files has %llu KiB left", (unsigned long long)left);
+  diag_help(r, "free some space, or `TMPDIR=FOLDER` names another folder for them");
+}
+
 static bool finish(Linking *linking, pid_t pid, const char *compiler, const char *what) {
   int status;
   if (pid < 0) return false;
@@ -88,6 +101,7 @@ static bool finish(Linking *linking, pid_t pid, const char *compiler, const char
     diag_help(r, "install a C compiler, such as gcc");
   if (words.at && words.n)
     diag_fact(r, "%s", arena_strndup(linking->arena, words.at, strcspn(words.at, "\n")));
+  tell_room(linking, r);
   return false;
 }
 

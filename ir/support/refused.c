@@ -31,6 +31,10 @@ Report *diag_refused(Diag *diag, const char *code, RefusedUse use, const char *p
   bool written = words[use].written;
   Report *r =
       diag_at(diag, code, (Span){0}, "cannot %s `%s`: %s", words[use].what, path, strerror(why));
+  if (use == CANNOT_MAKE_TEMPORARY) {
+    diag_help(r, "`TMPDIR=FOLDER` names another folder for temporary files");
+    return r;
+  }
   for (size_t i = 0; written && i < sizeof refusals / sizeof *refusals; i++)
     if (refusals[i].why == why) diag_help(r, "%s", refusals[i].help);
   return r;

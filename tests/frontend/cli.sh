@@ -12,6 +12,8 @@ expect() {
   if ! grep -q -e "$pattern" "$stream"; then echo "shardc $*: no '$pattern' in std$stream"; cat out err; failed=1; fi
 }
 
+check() { "$@" || { echo "failed: $*"; cat err; failed=1; }; }
+
 expect 2 err "Usage: shardc COMMAND"
 expect 0 out "Usage: shardc COMMAND" help
 expect 0 out "Usage: shardc COMMAND" --help
@@ -68,7 +70,13 @@ expect 4 err "E0002.*cannot write" compile --emit=ast -o /proc/half "$examples/g
 expect 4 err "help: its folder does not exist" plan "$examples/mlp.shard" --svg absent/x.svg
 expect 4 err "help: it is a folder: name a file in it" dump "$examples/mlp.shard" -o "$work"
 expect 4 err "help: a part of that path is a file" compile "$examples/mlp.shard" -o out/x
-TMPDIR=$work/absent expect 4 err "help: its folder does not exist" run "$examples/mlp.shard"
+TMPDIR=$work/absent expect 4 err "help: .TMPDIR=FOLDER. names another folder" run "$examples/mlp.shard"
+mkdir full                                  # the messages of the C compiler do not fit a full disk either
+if unshare -rm mount -t tmpfs -o size=300k none full 2>err; then
+  unshare -rm sh -c "mount -t tmpfs -o size=300k none full && TMPDIR=full '$shardc' compile --quick -o exe \
+    '$examples/mlp.shard'" 2>err; check [ $? = 4 ]
+  check grep -q "TMPDIR=FOLDER. names another folder" err
+fi
 if [ -e /dev/full ]; then
   expect 4 err "help: free some space" dump "$examples/mlp.shard" -o /dev/full
   expect 4 err "help: free some space" launch slurm "$examples/mlp.shard" -o /dev/full
