@@ -50,7 +50,7 @@ def export(shardc, name, work, train=False):
     shutil.rmtree(f'{work}/{name}', ignore_errors=True)
     os.makedirs(f'{work}/{name}')
     exe, out, run = f'{work}/{name}/exe', f'{work}/{name}/hf', f'{work}/{name}/run'
-    call(shardc, 'compile', f'{HERE}/hf_{name}.shard', '-o', exe, '-q')
+    call(shardc, 'compile', f'{HERE}/hf_{name}.shard', '-o', exe, '-q', '--quick')
     init = f'{HERE}/hf_{name}.safetensors'
     if train: call(exe, 'train', '--init', init, '--out', run, '--quiet')
     call(exe, 'export', '--out', out, *(['--resume', run] if train else ['--init', init]))

@@ -96,7 +96,7 @@ def check_bias(folder):
 
 def losses(shardc, file, plan, folder):
     out = f'{folder}/{plan or "one"}'
-    subprocess.run([shardc, 'run', file, '-q', *(['--plan', plan] if plan else []), '--', '--init',
+    subprocess.run([shardc, 'run', file, '-q', '--quick', *(['--plan', plan] if plan else []), '--', '--init',
                     f'{folder}/init.safetensors', '--out', out, '--quiet'], check=True, cwd=folder, env=ENV)
     if BALANCED in open(file).read(): check_bias(f'{out}/step-000005')
     return [x['loss'] for x in map(json.loads, open(f'{out}/metrics.jsonl')) if 'loss' in x]
@@ -127,7 +127,7 @@ def compare(name, shardc, file, folder, wanted):
 
 
 def shapes_of(shardc, file, folder):
-    subprocess.run([shardc, 'compile', file, '-o', f'{folder}/exe', '-q'], check=True, env=ENV, cwd=folder)
+    subprocess.run([shardc, 'compile', file, '-o', f'{folder}/exe', '-q', '--quick'], check=True, env=ENV, cwd=folder)
     info = subprocess.run([f'{folder}/exe', 'info', '--json'], check=True, capture_output=True, text=True).stdout
     return {t['name']: t['shape'] for t in json.loads(info)['tensors'] if t['kind'] == 'parameter'}
 
