@@ -120,7 +120,7 @@ def sample():
     open(path('words.shard'), 'w').write(source)
     open(path('gpt2.json'), 'w').write(open(f'{TEXT}/gpt2.json').read())
     data('tokenize', f'{ROOT}/docs/language.md', '--tokenizer', 'gpt2.json', '-o', 'train.bin')
-    run('compile', 'words.shard', '-o', 'words')
+    run('compile', '--quick', 'words.shard', '-o', 'words')
     exe = path('words')
     run('train', '--steps', '3', '--out', 'r', exe=exe)
     check(read('r/tokenizer/tokenizer.json') == read('gpt2.json'), 'the run keeps the tokenizer')
@@ -133,7 +133,7 @@ def sample():
     check('<|endoftext|>' in whole and out == whole.split('<|endoftext|>')[0] + '\n', 'an end of text ends the sample')
     data('tokenize', 's.txt', '--tokenizer', 'gone.json', '-o', 's.u16')
     first = struct.unpack('<H', read('s.u16')[:2])[0]
-    run('compile', 'words.shard', '--set', f'data.eot={first}', '-o', 'ends')        # s.txt begins with an a
+    run('compile', '--quick', 'words.shard', '--set', f'data.eot={first}', '-o', 'ends')        # s.txt begins with an a
     out, whole = run(*ask, exe=path('ends')), run(*ask, '--ignore-eos', exe=path('ends'))
     check(whole.startswith(out[:-1]) and len(out) < len(whole) and not re.search('<.endoftext.>', out), 'eot is an end')
     check(whole[len(out) - 1] == 'a', 'the sample ends before the token of the data line')

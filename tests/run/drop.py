@@ -70,8 +70,8 @@ def losses(name, scores, plan=None):
     text = MODEL.replace('SCORES', scores)
     if 'attention' in scores: text = ''.join(x for x in text.splitlines(True) if x[:6] not in ('  s = ', '  p = '))
     open(f'{WORK}/{name}.shard', 'w').write(text)
-    run(SHARDC, 'run', f'{WORK}/{name}.shard', '-q', *(['--plan', plan] if plan else []), '--', '--out', out, '--quiet',
-        cwd=WORK)
+    run(SHARDC, 'run', f'{WORK}/{name}.shard', '-q', '--quick', *(['--plan', plan] if plan else []), '--', '--out', out,
+        '--quiet', cwd=WORK)
     lines = [json.loads(line) for line in open(f'{out}/metrics.jsonl')]
     return [x[k] for x in lines for k in ('loss', 'eval_loss', 'valid_loss') if k in x]
 

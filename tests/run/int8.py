@@ -198,8 +198,9 @@ def learns():
                                          + plan.format('bytes', TRAVEL[13:] + ' gather = int8'))
     loss = {}
     for name in 'wide', 'bytes':
-        run(SHARDC, 'run', 'gpt.shard', '--plan', name, '-n', '2', '-D', 'Layers=2', '--set', 'train.steps=120', '--',
-            'train', '--data', 'text.txt', '--out', name, '--eval-every', '120', '--save-every', '0', cwd=WORK)
+        run(SHARDC, 'run', '--quick', 'gpt.shard', '--plan', name, '-n', '2', '-D', 'Layers=2', '--set',
+            'train.steps=120', '--', 'train', '--data', 'text.txt', '--out', name, '--eval-every', '120',
+            '--save-every', '0', cwd=WORK)
         found = [json.loads(l).get('valid_loss') for l in open(f'{WORK}/{name}/metrics.jsonl')]
         loss[name] = [v for v in found if v is not None][-1]
     check(loss['bytes'] < 1.02 * loss['wide'] and loss['wide'] < 3, f'{loss}')

@@ -9,6 +9,7 @@ import array, json, math, os, random, re, shutil, struct, sys
 from common import check, has_mpi, read, run, workdir
 
 SHARDC, WORK = os.path.abspath(sys.argv[1]), workdir()
+RUN = SHARDC, 'run', '--quick'
 BATCH, FEAT, HIDDEN, WORKERS, BLOCK, STEPS, FREEZE, FIRST, RENEW = 16, 6, 10, 4, 8, 50, 10, 5, 2
 LR, BETA1, BETA2, EPS, DECAY = 1e-2, 0.9, 0.999, 1e-8, 0.1
 EVEN_LR = 3e-3
@@ -234,7 +235,7 @@ def golden(often=0):
     source = source.replace(f'lr = {LR}', f'lr = {EVEN_LR}')
     if often: source = source.replace(f'freeze = {FREEZE}', f'freeze = {FREEZE} renew = {often}')
     open(f'{WORK}/{even}.shard', 'w').write(source)
-    shard = lambda plan, n, *how: run(SHARDC, 'run', f'{even}.shard', '--plan', plan, '-n', str(n), *how, '--', 'train',
+    shard = lambda plan, n, *how: run(*RUN, f'{even}.shard', '--plan', plan, '-n', str(n), *how, '--', 'train',
                                       '--out', f'{even}.{plan}{"".join(how)}', cwd=WORK)
     outs = []
     for plan, n, *how in ('one', 1), ('four', 4), ('four', 4, '--emulate'), ('parted', 4), ('parted', 4, '--emulate'):
@@ -289,7 +290,7 @@ def counts(plan, often=0):
     for setting in 'optim.block=2048', f'steps={steps}', 'optim.freeze=2', *more: wide += '--set', f'train.{setting}'
     planned = json.loads(run(SHARDC, 'plan', *wide, '--json', cwd=WORK)[0])
     whole = lambda p: p['communication'][0]['bytes_per_step']
-    said = ''.join(run(SHARDC, 'run', *wide, '-n', '4', '--', 'train', '--out', f'{plan}.wide{often}', '--profile',
+    said = ''.join(run(*RUN, *wide, '-n', '4', '--', 'train', '--out', f'{plan}.wide{often}', '--profile',
                        cwd=WORK))
     counted = re.search(r'^axis data +\d+ calls +\d+ elements +(\d+) bytes', said, re.M)
     warm, frozen = whole(planned), whole(planned['frozen'])
@@ -319,7 +320,7 @@ def buckets():
     size. Either plan resumes from the other's checkpoints, and both send the same bytes."""
     cut = ('--set', 'plan.zero.overlap=on', '--set', 'plan.zero.bucket=1.5KiB')  # 3, 3, and 2 of 8 blocks
     def trained(plan, n, out, *more, steps=10, go_on=()):
-        run(SHARDC, 'run', 'net.shard', '--plan', plan, '-n', str(n), '-D', 'Hidden=4096', '--set',
+        run(*RUN, 'net.shard', '--plan', plan, '-n', str(n), '-D', 'Hidden=4096', '--set',
             'train.optim.block=1024', '--set', 'train.optim.freeze=5', *more, '--', 'train', '--out', out, '--steps',
             str(steps), '--dump', f'{out}.st', *go_on, cwd=WORK)
         return dump(f'{out}.st')
@@ -348,7 +349,7 @@ def steady():
     and a resumed run gives the same bits."""
     def trained(plan, n, out, sets, *more):
         sets = [x for s in sets for x in ('--set', f'train.optim.{s}')]
-        _, said = run(SHARDC, 'run', 'net.shard', '--plan', plan, '-n', str(n), *sets, '--', 'train', '--out', out,
+        _, said = run(*RUN, 'net.shard', '--plan', plan, '-n', str(n), *sets, '--', 'train', '--out', out,
                       *more, cwd=WORK)
         return re.findall('frozen after (\\d+) steps', said)
     trained('one', 1, 'late', ['freeze=49'])
@@ -371,7 +372,7 @@ def steady():
 def other_ranks():
     """Of eight workers on four ranks, errors go to two and to eight ranks; their sums are kept."""
     def trained(plan, n, out, *more):
-        run(SHARDC, 'run', 'net.shard', '--plan', plan, '-n', str(n), '--set', 'train.optim.workers=8', '--', 'train',
+        run(*RUN, 'net.shard', '--plan', plan, '-n', str(n), '--set', 'train.optim.workers=8', '--', 'train',
             '--out', out, *more, '--save-every', '5', '--dump', f'{out}.st', cwd=WORK)
         return dump(f'{out}.st')
     before = trained('four', 4, 'of.four', '--steps', '20')
@@ -410,7 +411,7 @@ def other_freeze(train):
                                           (FREEZE - 5, 'freeze=3', True)]):
         out = f'other.{i}'
         shutil.copytree(f'{WORK}/one/step-{t:06d}', f'{WORK}/{out}/step-{t:06d}')
-        said = run(SHARDC, 'run', 'net.shard', '--plan', 'one', '--set', f'train.optim.{other}', '--', 'train',
+        said = run(*RUN, 'net.shard', '--plan', 'one', '--set', f'train.optim.{other}', '--', 'train',
                    '--out', out, '--resume', '--steps', str(t + 5), expect=0 if fine else 4, cwd=WORK)
         check(fine or 'R0503' in said[1], f'{said}')
     check(checkpoint(out, FREEZE)['m'] != checkpoint('one', FREEZE)['m'], 'frozen before')
@@ -426,7 +427,7 @@ def renewed(train, bits):
         for t in times[:4]:
             out, last = f'even{RENEW}.{plan}', f'step-{STEPS:06d}/rank-{n - 1:05d}.safetensors'
             shutil.copytree(f'{WORK}/{out}/step-{t:06d}', f'{WORK}/{out}.{t}/step-{t:06d}')
-            run(SHARDC, 'run', f'even{RENEW}.shard', '--plan', plan, '-n', str(n), '--', 'train', '--out', f'{out}.{t}',
+            run(*RUN, f'even{RENEW}.shard', '--plan', plan, '-n', str(n), '--', 'train', '--out', f'{out}.{t}',
                 '--resume', cwd=WORK)
             same = read(f'{WORK}/{out}.{t}/{last}') == read(f'{WORK}/{out}/{last}')
             check(same, f'{out}, resumed at {t}: other bits')
@@ -473,7 +474,7 @@ def near_freeze(train, bits):
 def main():
     x, y = data()
     open(f'{WORK}/net.shard', 'w').write(MODEL)
-    train = lambda plan, n, *more: run(SHARDC, 'run', 'net.shard', '--plan', plan, '-n', str(n), '--', 'train',
+    train = lambda plan, n, *more: run(*RUN, 'net.shard', '--plan', plan, '-n', str(n), '--', 'train',
                                        *(more or ('--out', plan)), cwd=WORK)
     train('one', 1)
     s, afresh, worst, far = checkpoint('one', FIRST), checkpoint('one', FIRST), 0, 0
@@ -494,7 +495,7 @@ def main():
         far = max(differ(checkpoint(plan, t, n), checkpoint('one', t)) for t in range(FIRST, STEPS + 1, 5))
         check(far < 3e-6, f'plan {plan}: {far:.3g} from one rank')  # rounding of 50 steps, as above
         print(f'plan {plan}: {far:.2g} from one rank')
-    run(SHARDC, 'run', 'net.shard', '--plan', 'four', '-n', '4', '--emulate', '--', 'train', '--out', 'gpu',
+    run(*RUN, 'net.shard', '--plan', 'four', '-n', '4', '--emulate', '--', 'train', '--out', 'gpu',
         '--steps', '15', cwd=WORK)
     far = max(differ(checkpoint('gpu', t, 4), checkpoint('one', t)) for t in (5, 10, 15))
     check(far < 1e-6, f'four stand-in GPUs: {far:.3g} from one rank')

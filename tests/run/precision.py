@@ -13,7 +13,7 @@ DATA = os.path.join(FOLDER, 'gpt2_small.bin')
 
 def build(name, *options):
     exe = os.path.join(WORK, name)
-    run(SHARDC, 'compile', os.path.join(FOLDER, 'gpt2_small.shard'), '-o', exe, *options)
+    run(SHARDC, 'compile', os.path.join(FOLDER, 'gpt2_small.shard'), '-o', exe, '--quick', *options)
     return exe
 
 

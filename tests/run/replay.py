@@ -9,9 +9,9 @@ from common import check, read, run, workdir
 
 shardc, example, options = sys.argv[1], sys.argv[2], sys.argv[3:]
 d = workdir()
-run(shardc, 'compile', example, '-o', f'{d}/direct', '--dump-ir', f'{d}/ir', *options)
+run(shardc, 'compile', example, '-o', f'{d}/direct', '--dump-ir', f'{d}/ir', '--quick', *options)
 want = read(f'{d}/direct')
-run(shardc, 'compile', example, '-o', f'{d}/again', *options)
+run(shardc, 'compile', example, '-o', f'{d}/again', '--quick', *options)
 check(read(f'{d}/again') == want, 'compiling twice gives different bytes')
 dumps = sorted(f for f in os.listdir(f'{d}/ir') if f.endswith('.ir'))
 check(len(dumps) >= 10, f'only {len(dumps)} dumps')
@@ -24,7 +24,7 @@ for n, f in enumerate(dumps):
         run(shardc, 'dump', path, '--after', last, '-o', f'{d}/last.ir')
         check(read(f'{d}/last.ir') == read(f'{d}/ir/{dumps[-1]}'), f'{f}: the passes after it give other IR')
         if n % 3: continue
-    run(shardc, 'compile', path, '-o', f'{d}/from-{f}')
+    run(shardc, 'compile', path, '-o', f'{d}/from-{f}', '--quick')
     check(read(f'{d}/from-{f}') == want, f'{f}: the executable compiled from this dump differs')
 print(f'{len(dumps)} dumps of {os.path.basename(example)}: same text, same executable')
 shutil.rmtree(d)
