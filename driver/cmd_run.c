@@ -135,7 +135,7 @@ Exit cmd_run(Cli *o) {
   }
   char *folder = arena_printf(o->c->arena, "%s/shardc-run.XXXXXX", base && *base ? base : "/tmp");
   if (!mkdtemp(folder)) {
-    diag_refused(o->c->diag, "E0002", CANNOT_MAKE, folder);
+    diag_refused(o->c->diag, "E0002", CANNOT_MAKE_TEMPORARY, folder);
     return cli_report(o, EXIT_ENVIRONMENT);
   }
   const char *exe = arena_printf(o->c->arena, "%s/model", folder);

@@ -39,7 +39,7 @@ static const char *file_in(const Verify *verify, const char *side, const char *e
 }
 
 static Exit environment(Cli *o, const char *what) {
-  diag_refused(o->c->diag, "E0002", CANNOT_MAKE, what);
+  diag_refused(o->c->diag, "E0002", CANNOT_MAKE_TEMPORARY, what);
   return EXIT_ENVIRONMENT;
 }
 

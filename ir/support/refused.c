@@ -22,7 +22,6 @@ static const struct RefusedWords {
   bool written;
 } words[REFUSED_USES] = {[CANNOT_READ] = {"read", false},
                          [CANNOT_WRITE] = {"write", true},
-                         [CANNOT_MAKE] = {"make", true},
                          [CANNOT_MAKE_TEMPORARY] = {"make a temporary folder", true},
                          [CANNOT_START] = {"start", false}};
 
