@@ -138,15 +138,10 @@ static HostLoop loop_of(const Module *m, const Op *o) {
                     flights_over(m->arena, o->callee)};
 }
 
-static bool is_arg(const Op *o, uint32_t result, uint32_t arg) {
-  const Storage *storage = &o->callee->values.at[o->callee->results.at[result]].storage;
-  return storage->place == PLACE_ARG && storage->slot == arg;
-}
-
 /* The stacked result whose slices are the buffers of carried value j, or 0. */
 static uint32_t saved_as(const HostLoop *loop, uint32_t j) {
   for (uint32_t i = loop->carry; i < loop->o->nout; i++)
-    if (is_arg(loop->o, i, j + 1)) return i;
+    if (loop_returns_arg(loop->o, i, j + 1)) return i;
   return 0;
 }
 
@@ -200,14 +195,14 @@ static void put_carry_start(HostBody *host, const HostLoop *loop, uint32_t j) {
                    arena_printf(host->h->m->arena, "%lld",
                                 (long long)(loop->first + (loop->reverse ? loop->trip - 1 : 0)))),
              loop->o->in[j]);
-  else if (is_arg(loop->o, j, j + 1)) put_copy(host, address(host, r), loop->o->in[j]);
+  else if (loop_returns_arg(loop->o, j, j + 1)) put_copy(host, address(host, r), loop->o->in[j]);
 }
 
 static const char *carry_in(HostBody *host, const HostLoop *loop, uint32_t j) {
   const char *result = address(host, loop->o->out + j), *first = address(host, loop->o->in[j]);
   uint32_t saved = saved_as(loop, j);
   if (saved) return slice(host, loop, loop->o->out + saved, "i");
-  if (is_arg(loop->o, j, j + 1)) return result;
+  if (loop_returns_arg(loop->o, j, j + 1)) return result;
   if (loop->trip == 1) return first;
   const char *odd = loop->trip & 1 ? result : second_buffer(host, loop, j),
              *even = loop->trip & 1 ? second_buffer(host, loop, j) : result;
@@ -217,7 +212,7 @@ static const char *carry_in(HostBody *host, const HostLoop *loop, uint32_t j) {
 static const char *carry_out(HostBody *host, const HostLoop *loop, uint32_t j) {
   const char *result = address(host, loop->o->out + j);
   uint32_t saved = saved_as(loop, j);
-  if (is_arg(loop->o, j, j + 1) || loop->trip == 1) return result;
+  if (loop_returns_arg(loop->o, j, j + 1) || loop->trip == 1) return result;
   if (saved)
     return arena_printf(
         host->h->m->arena, "n == %lld ? %s : %s", (long long)loop->trip - 1, result,

@@ -8,7 +8,7 @@
 
 static int64_t buffer_bytes(const Fn *k, uint32_t i) {
   const Type *t = value_type(k, i < k->args.n ? k->args.at[i] : k->results.at[i - k->args.n]);
-  return type_count(t) * elem_bytes(t->elem);
+  return type_dense_bytes(t);
 }
 
 static bool has_twin(const Fn *k, uint32_t i) {
@@ -45,12 +45,6 @@ static void visit_call(const Fn *f, const SharedBytes *bytes, const Op *call, bo
   }
 }
 
-static uint32_t number_of(const Module *m, const Fn *f) {
-  uint32_t i = 0;
-  while (m->fns.at[i] != f) i++;
-  return i;
-}
-
 bool *const *kernels_apart(const Module *m) {
   bool **list = ARENA_ARRAY(m->arena, bool *, m->fns.n + 1);
   for (uint32_t i = 0; i < m->fns.n; i++) {
@@ -64,11 +58,11 @@ bool *const *kernels_apart(const Module *m) {
     if (f->kind == FN_KERNEL) continue;
     SharedBytes bytes = shared_bytes(m->arena, f);
     EACH_OP (f, o)
-      if (o->code == OP_kernel) visit_call(f, &bytes, o, list[number_of(m, o->callee)]);
+      if (o->code == OP_kernel) visit_call(f, &bytes, o, list[fn_index(m, o->callee)]);
   }
   for (uint32_t i = 0; i < m->fns.n; i++) { /* what takes a kernel's place is called as that one */
     const Fn *other = module_fn(m, attr_str(&m->fns.at[i]->attrs, ATTR_replaces, ""));
-    if (other) list[i] = list[number_of(m, other)];
+    if (other) list[i] = list[fn_index(m, other)];
   }
   return list;
 }

@@ -14,7 +14,7 @@ int64_t laid_at(const Fn *f, const Op *o, uint32_t k) {
   int64_t bytes = 0;
   for (uint32_t i = 0; i < k; i++) {
     const Type *t = value_type(f, o->in[i]);
-    bytes += type_count(t) * elem_bytes(t->elem);
+    bytes += type_dense_bytes(t);
   }
   return bytes;
 }

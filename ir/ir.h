@@ -415,6 +415,7 @@ Type type_of(Elem e, int rank, const Axis *axes);
 int type_find(const Type *t, Str dim);     /* axis index or -1 */
 int64_t type_size(const Type *t, Str dim); /* bug() if absent */
 int64_t type_count(const Type *t);         /* number of elements */
+int64_t type_dense_bytes(const Type *t);   /* of all of them, without gaps */
 bool type_contains(const Type *big,
                    const Type *small);         /* every axis of small is in big with equal size */
 bool type_equal(const Type *a, const Type *b); /* same element type, same axes in the same order */
@@ -432,7 +433,10 @@ void module_replace(Module *m, Fn *old,
                     Fn *with);        /* same place; every callee pointer to old is redirected */
 void module_remove_unused(Module *m); /* functions that no entry reaches */
 Fn *module_fn(const Module *m, Str name);
+uint32_t fn_index(const Module *m, const Fn *f); /* in m->fns */
 Global *module_global(const Module *m, Str name);
+uint32_t global_index(const Module *m, const Global *global);   /* in m->globals */
+bool global_has_members(const Module *m, const Global *global); /* flat storage of others */
 Global *module_add_global(Module *m, GlobalKind kind, Str name, Type type, Loc loc);
 Str module_setting(const Module *m, const char *key, const char *otherwise);
 /* The user's word for a setting. */
@@ -471,6 +475,9 @@ const Op *fn_store_of(const Fn *f,
 
 Group group_dims(int n, const Str *dims);                            /* [A, B] */
 Group group_map(int nfrom, const Str *from, int nto, const Str *to); /* [A -> B, C] */
+bool op_lists(const Op *o, Str dim);    /* in its first group, before an arrow */
+bool op_mentions(const Op *o, Str dim); /* in any of its groups */
+bool op_reads(const Op *o, ValueId v);
 
 /* Shorthand of the builders: result types by the shape rules. */
 ValueId ir_const(Module *m, Fn *f, Elem e, double value, Loc loc);

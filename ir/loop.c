@@ -71,6 +71,17 @@ uint32_t value_uses(const Fn *f, ValueId v) {
   return n;
 }
 
+bool loop_returns_arg(const Op *loop, uint32_t result, uint32_t argument) {
+  const Storage *storage = &loop->callee->values.at[loop->callee->results.at[result]].storage;
+  return storage->place == PLACE_ARG && storage->slot == argument;
+}
+
+bool value_is_result(const Fn *f, ValueId v) {
+  for (uint32_t i = 0; i < f->results.n; i++)
+    if (f->results.at[i] == v) return true;
+  return false;
+}
+
 bool value_is_used(const Fn *f, ValueId v) { return value_uses(f, v) > 0; }
 
 bool value_is_zero(const Fn *f, ValueId v) {

@@ -28,7 +28,10 @@ uint32_t loop_continues(const Op *loop, uint32_t result);
 bool loop_begins(const Op *loop, uint32_t result);
 /* Number of the slice that counter 0 would have in an operand or result of that type. */
 int64_t loop_base(const Op *loop, const Type *stacked);
-bool value_is_used(const Fn *f, ValueId v); /* by an op, or as a result */
+/* Do its rounds leave the result in the bytes of that argument of the body? */
+bool loop_returns_arg(const Op *loop, uint32_t result, uint32_t argument);
+bool value_is_result(const Fn *f, ValueId v); /* that the function returns */
+bool value_is_used(const Fn *f, ValueId v);   /* by an op, or as a result */
 uint32_t value_uses(const Fn *f, ValueId v);
 bool value_is_zero(const Fn *f, ValueId v); /* a constant 0, spread, renamed, cast */
 

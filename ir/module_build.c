@@ -45,10 +45,22 @@ void module_replace(Module *m, Fn *old, Fn *with) {
   if (!found) bug("module_replace: function %s is not in the module", old->name);
 }
 
-static uint32_t fn_index(const Module *m, const Fn *f) {
+uint32_t fn_index(const Module *m, const Fn *f) {
   for (uint32_t i = 0; i < m->fns.n; i++)
     if (m->fns.at[i] == f) return i;
   bug("function %s is not in the module", f->name);
+}
+
+uint32_t global_index(const Module *m, const Global *global) {
+  for (uint32_t i = 0; i < m->globals.n; i++)
+    if (m->globals.at[i] == global) return i;
+  bug("global @%s is not in the module", global->name);
+}
+
+bool global_has_members(const Module *m, const Global *global) {
+  for (uint32_t i = 0; i < m->globals.n; i++)
+    if (m->globals.at[i]->within == global) return true;
+  return false;
 }
 
 /* Callees are defined before callers, so one walk from the end sees every caller first. */
@@ -235,6 +247,28 @@ Group group_map(int nfrom, const Str *from, int nto, const Str *to) {
   for (int i = 0; i < g.nfrom; i++) g.from[i] = from[i];
   for (int i = 0; i < g.nto; i++) g.to[i] = to[i];
   return g;
+}
+
+static bool lists(int n, const Str *dims, Str dim) {
+  for (int i = 0; i < n; i++)
+    if (dims[i] == dim) return true;
+  return false;
+}
+
+bool op_lists(const Op *o, Str dim) { return lists(o->group[0].nfrom, o->group[0].from, dim); }
+
+bool op_mentions(const Op *o, Str dim) {
+  for (int g = 0; g < o->ngroups; g++)
+    if (lists(o->group[g].nfrom, o->group[g].from, dim) ||
+        lists(o->group[g].nto, o->group[g].to, dim))
+      return true;
+  return false;
+}
+
+bool op_reads(const Op *o, ValueId v) {
+  for (uint32_t i = 0; i < o->nin; i++)
+    if (o->in[i] == v) return true;
+  return false;
 }
 
 /* Kept in the order of attrs.def, which is the order of the text. */

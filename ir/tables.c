@@ -129,6 +129,8 @@ int64_t type_count(const Type *t) {
   return n;
 }
 
+int64_t type_dense_bytes(const Type *t) { return type_count(t) * elem_bytes(t->elem); }
+
 bool type_contains(const Type *big, const Type *small) {
   for (int i = 0; i < small->rank; i++) {
     int at = type_find(big, small->axis[i].dim);

@@ -99,7 +99,7 @@ static Fate load(Sweep *s, Variant *v) {
 static int64_t span(const Fn *k, ValueId v) {
   const Value *x = &k->values.at[v];
   int64_t last = 0;
-  if (!x->storage.ordered) return type_count(&x->type) * elem_bytes(x->type.elem);
+  if (!x->storage.ordered) return type_dense_bytes(&x->type);
   for (int i = 0; i < x->type.rank; i++) last += (x->type.axis[i].size - 1) * x->storage.stride[i];
   return (last + 1) * elem_bytes(x->type.elem);
 }

@@ -89,7 +89,7 @@ static LLVMValueRef both(Emit *e, LLVMValueRef a, LLVMValueRef b) {
 
 static int64_t buffer_bytes(const Fn *k, ValueId v) {
   const Type *t = value_type(k, v);
-  return type_count(t) * elem_bytes(t->elem);
+  return type_dense_bytes(t);
 }
 
 static LLVMValueRef in_no_operand(Emit *e, uint32_t result, LLVMValueRef all) {

@@ -21,9 +21,7 @@ double plan_checkpoint(const Cli *o) {
                load_module(&one, &m) == EXIT_FINE && describe_target(&one, m) == EXIT_FINE &&
                pipeline_run(m, &until);
   for (uint32_t i = 0; known && i < m->globals.n; i++)
-    if (is_saved(m->globals.at[i]))
-      bytes +=
-          (double)type_count(&m->globals.at[i]->type) * elem_bytes(m->globals.at[i]->type.elem);
+    if (is_saved(m->globals.at[i])) bytes += (double)type_dense_bytes(&m->globals.at[i]->type);
   ctx_free(one.c);
   return bytes;
 }

@@ -61,18 +61,12 @@ static int64_t ways_of(const Module *m, const Global *global) {
   return ways;
 }
 
-static bool is_group(const Module *m, const Global *global) {
-  for (uint32_t i = 0; i < m->globals.n; i++)
-    if (m->globals.at[i]->within == global) return true;
-  return false;
-}
-
 /* Bytes of a rank, against `zero 0`. */
 static int64_t bytes_saved(const Module *m) {
   int64_t saved = 0;
   EACH_GLOBAL (m, global) {
     if (global->kind != GLOBAL_STATE) continue;
-    if (is_group(m, global)) saved += global_bytes(m, global) * (ways_of(m, global) - 1);
+    if (global_has_members(m, global)) saved += global_bytes(m, global) * (ways_of(m, global) - 1);
     if (global->derived) saved -= global_bytes(m, global);
   }
   return saved;

@@ -61,7 +61,7 @@ static Module *variants_of(Module *m, const Tunable *tunable, const CutList *cut
 static int64_t span_bytes(const Fn *f, ValueId v) {
   const Value *x = &f->values.at[v];
   int64_t last = 0;
-  if (!x->storage.ordered) return type_count(&x->type) * elem_bytes(x->type.elem);
+  if (!x->storage.ordered) return type_dense_bytes(&x->type);
   for (int i = 0; i < x->type.rank; i++) last += (x->type.axis[i].size - 1) * x->storage.stride[i];
   return (last + 1) * elem_bytes(x->type.elem);
 }

@@ -92,18 +92,12 @@ static bool compare(Equal *equal, const Global *global) {
 }
 
 /* The parts of flat storage are compared by their own names. */
-static bool is_flat(const Module *m, const Global *g) {
-  for (uint32_t i = 0; i < m->globals.n; i++)
-    if (m->globals.at[i]->within == g) return true;
-  return false;
-}
-
 static bool compare_all(Equal *equal) {
   EACH_GLOBAL (equal->m, global) {
     bool output = !equal->infinite && global->kind == GLOBAL_OUTPUT &&
                   runner_has(&equal->ranks, global->name);
     bool kept = (global->kind == GLOBAL_PARAM || global->kind == GLOBAL_STATE) &&
-                !is_flat(equal->m, global);
+                !global_has_members(equal->m, global);
     if (!output && !kept) continue;
     if (!compare(equal, global)) return false;
   }
@@ -201,7 +195,7 @@ static bool draw_constants(Equal *equal) {
     const Global *global = equal->m->globals.at[g];
     const Tensor *tensor =
         global->kind == GLOBAL_PARAM ? runner_get(&equal->model, global->name) : NULL;
-    if (!tensor || !is_constant(tensor) || is_flat(equal->m, global)) continue;
+    if (!tensor || !is_constant(tensor) || global_has_members(equal->m, global)) continue;
     int64_t n = type_count(&tensor->type);
     double *data = ARENA_ARRAY(equal->m->arena, double, n + 1);
     for (int64_t i = 0; i < n; i++)

@@ -129,15 +129,9 @@ void run_put(const InterpRun *run, Tensor *tensor, int64_t i, double x) {
 const Tensor *run_in(const InterpRun *run, uint32_t i) { return &run->value[run->op->in[i]]; }
 Tensor *run_out(const InterpRun *run, uint32_t i) { return &run->value[run->op->out + i]; }
 
-static uint32_t global_index(const Interp *in, const Global *g) {
-  for (uint32_t i = 0; i < in->m->globals.n; i++)
-    if (in->m->globals.at[i] == g) return i;
-  bug("global @%s is not in the module", g->name);
-}
-
 static void run_global(InterpRun *run) {
   Interp *in = run->interp;
-  uint32_t g = global_index(in, run->op->global);
+  uint32_t g = global_index(in->m, run->op->global);
   if (run->op->code == OP_load) {
     Tensor *out = run_out(run, 0);
     *out = tensor_in_order(run->arena, &in->global[g], &out->type);

@@ -8,12 +8,12 @@
 
 static int64_t sent_bytes(const Fn *f, const Op *op) {
   const Type *t = value_type(f, op->in[0]);
-  return type_count(t) * elem_bytes(t->elem);
+  return type_dense_bytes(t);
 }
 
 static int64_t received_bytes(const Fn *f, const Op *op) {
   const Type *t = value_type(f, op->out);
-  return type_count(t) * elem_bytes(t->elem);
+  return type_dense_bytes(t);
 }
 
 static double *exchange(PlacedCall *call, const Fn *f, const Flying *flying) {

@@ -68,7 +68,7 @@ static bool run_given_kernel(PlacedCall *call, const Op *op) {
 
 static int64_t value_bytes(const Fn *f, ValueId v) {
   const Type *t = value_type(f, v);
-  return type_count(t) * elem_bytes(t->elem);
+  return type_dense_bytes(t);
 }
 
 /* Operands and results are visited byte by byte. */

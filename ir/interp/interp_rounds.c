@@ -8,15 +8,10 @@
 #include "interp_rounds.h"
 #include "ir/schedule/pipeline_schedule.h"
 
-static bool returns_arg(const Op *op, uint32_t result, uint32_t arg) {
-  const Storage *storage = &op->callee->values.at[op->callee->results.at[result]].storage;
-  return storage->place == PLACE_ARG && storage->slot == arg;
-}
-
 /* The stacked result whose slices are the buffers of carried value j, or 0. */
 static uint32_t saved_as(const PlacedRounds *rounds, uint32_t j) {
   for (uint32_t i = rounds->carried; i < rounds->op->nout; i++)
-    if (returns_arg(rounds->op, i, j + 1)) return i;
+    if (loop_returns_arg(rounds->op, i, j + 1)) return i;
   return 0;
 }
 
@@ -46,7 +41,7 @@ static PlacedAddress carry_to(const PlacedCall *call, const PlacedRounds *rounds
   ValueId result = rounds->op->out + j;
   uint32_t saved = saved_as(rounds, j);
   bool last = n == rounds->trip - 1;
-  if (last || returns_arg(rounds->op, j, j + 1)) return placed_address(call, result);
+  if (last || loop_returns_arg(rounds->op, j, j + 1)) return placed_address(call, result);
   if (saved) return slice_at(call, rounds, rounds->op->out + saved, counter_of(rounds, n + 1));
   return (rounds->trip - 1 - n) % 2 ? second_buffer(call, rounds, j) : placed_address(call, result);
 }
@@ -56,7 +51,7 @@ static void start_carry(PlacedCall *call, PlacedRounds *rounds, uint32_t j) {
   uint32_t saved = saved_as(rounds, j);
   PlacedAddress from = placed_address(call, first), to = from;
   if (saved) to = slice_at(call, rounds, rounds->op->out + saved, counter_of(rounds, 0));
-  else if (returns_arg(rounds->op, j, j + 1)) to = placed_address(call, rounds->op->out + j);
+  else if (loop_returns_arg(rounds->op, j, j + 1)) to = placed_address(call, rounds->op->out + j);
   rounds->in[j + 1] = to, rounds->in_mark[j + 1] = call->mark[first];
   if (placed_same(to, from)) return;
   rounds->in_mark[j + 1] = saved ? rounds->out_mark[saved] : placed_new_mark(call);

@@ -72,16 +72,6 @@ static ValueId column_reference(const Fn *k, const Reductions *reductions) {
 
 /* ---- collapsing ---- */
 
-static bool group_mentions(const Op *o, Str dim) {
-  for (int g = 0; g < o->ngroups; g++) {
-    for (int i = 0; i < o->group[g].nfrom; i++)
-      if (o->group[g].from[i] == dim) return true;
-    for (int i = 0; i < o->group[g].nto; i++)
-      if (o->group[g].to[i] == dim) return true;
-  }
-  return false;
-}
-
 /* rand: the logical index must go on evenly from the inner dim to the outer one */
 static bool rand_joins(const Op *o, Str outer, Str inner, int64_t run) {
   const Attr *strides = attr_get(&o->attrs, ATTR_strides);
@@ -94,7 +84,7 @@ static bool rand_joins(const Op *o, Str outer, Str inner, int64_t run) {
 }
 
 static bool op_joins(const Op *o, Str outer, Str inner, int64_t run) {
-  bool a = group_mentions(o, outer), b = group_mentions(o, inner);
+  bool a = op_mentions(o, outer), b = op_mentions(o, inner);
   if (!a && !b) return true;
   if (o->code == OP_expand) return true;
   if (o->code == OP_rand) return rand_joins(o, outer, inner, run);

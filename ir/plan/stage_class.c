@@ -156,5 +156,5 @@ bool global_is_held(const Module *m, const Global *g) {
 }
 
 int64_t global_bytes(const Module *m, const Global *g) {
-  return global_is_held(m, g) ? type_count(&g->type) * elem_bytes(g->type.elem) : 0;
+  return global_is_held(m, g) ? type_dense_bytes(&g->type) : 0;
 }

@@ -69,11 +69,7 @@ bool bytes_meet(const EventBytes *a, const EventBytes *b) {
 
 static EventPlace plus(EventPlace p, int64_t bytes) { return (EventPlace){p.space, p.at + bytes}; }
 
-static uint32_t space_of(const Module *m, const Global *g) {
-  uint32_t i = 0;
-  while (m->globals.at[i] != g) i++;
-  return i + TIERS;
-}
+static uint32_t space_of(const Module *m, const Global *g) { return global_index(m, g) + TIERS; }
 
 static EventPlace place_of(const EventCall *call, ValueId v) {
   const Storage *storage = &call->f->values.at[v].storage;
@@ -190,15 +186,10 @@ typedef struct EventRounds {
 
 static void walk(EventWalk *recompute_walk, const EventCall *call);
 
-static bool returns_arg(const Op *op, uint32_t result, uint32_t arg) {
-  const Storage *storage = &op->callee->values.at[op->callee->results.at[result]].storage;
-  return storage->place == PLACE_ARG && storage->slot == arg;
-}
-
 /* The stacked result whose slices are the buffers of carried value j, or 0. */
 static uint32_t saved_as(const EventRounds *rounds, uint32_t j) {
   for (uint32_t i = rounds->carried; i < rounds->op->nout; i++)
-    if (returns_arg(rounds->op, i, j + 1)) return i;
+    if (loop_returns_arg(rounds->op, i, j + 1)) return i;
   return 0;
 }
 
@@ -230,7 +221,8 @@ static EventPlace carry_to(const EventCall *call, const EventRounds *rounds, uin
                            int64_t n) {
   ValueId result = rounds->op->out + j;
   uint32_t saved = saved_as(rounds, j);
-  if (n == rounds->shown - 1 || returns_arg(rounds->op, j, j + 1)) return place_of(call, result);
+  if (n == rounds->shown - 1 || loop_returns_arg(rounds->op, j, j + 1))
+    return place_of(call, result);
   if (saved) return slice_at(call, rounds, rounds->op->out + saved, n + 1);
   int64_t slot = slot_of(rounds, j) < 0 ? 0 : slot_of(rounds, j);
   return (rounds->shown - 1 - n) % 2 ? plus(call->frame[value_type(call->f, result)->tier], slot)
@@ -346,7 +338,7 @@ static void start_carry(EventWalk *walk, const EventCall *call, EventRounds *rou
   uint32_t saved = saved_as(rounds, j);
   EventPlace to = place_of(call, first);
   if (saved) to = slice_at(call, rounds, rounds->op->out + saved, 0);
-  else if (returns_arg(rounds->op, j, j + 1)) to = place_of(call, rounds->op->out + j);
+  else if (loop_returns_arg(rounds->op, j, j + 1)) to = place_of(call, rounds->op->out + j);
   add_copy(walk, call, rounds->id, to, first);
   rounds->in[j + 1] = to;
 }

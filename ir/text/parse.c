@@ -108,12 +108,6 @@ static void read_view(Parser *p, Storage *storage, ViewKind kind) {
   lex_expect(p, ')');
 }
 
-static uint32_t global_index(const Module *m, const Global *global) {
-  uint32_t i = 0;
-  while (m->globals.at[i] != global) i++;
-  return i;
-}
-
 static void read_place(Parser *p, Storage *storage) {
   lex_expect(p, '(');
   size_t at = p->at;

@@ -195,12 +195,6 @@ static bool in_declared_order(const Value *x, const Global *global) {
   return true;
 }
 
-static uint32_t slot_of(const Module *m, const Global *global) {
-  uint32_t i = 0;
-  while (m->globals.at[i] != global) i++;
-  return i;
-}
-
 void verify_declared_order(Verifier *verifier, OpId id) {
   const Op *op = &verifier->fn->ops.at[id];
   if (op_family(op->code) != FAMILY_GLOBAL) return;
@@ -256,7 +250,7 @@ static void check_loaded(Verifier *verifier, const SharedBytes *bytes) {
            *held = ARENA_ARRAY(verifier->m->arena, uint32_t, f->values.n + 1);
   for (ValueId i = 0; i < f->values.n; i++) of[i] = NOWHERE;
   for (ValueId i = 0; i < f->values.n; i++)
-    if (is_load(f, i)) of[bytes->of[i]] = slot_of(verifier->m, value_def(f, i)->global);
+    if (is_load(f, i)) of[bytes->of[i]] = global_index(verifier->m, value_def(f, i)->global);
   for (ValueId i = 0; i < f->values.n; i++) held[i] = of[bytes->of[i]];
   check_written(verifier, held, "E1107", "held-c5");
 }
@@ -266,7 +260,7 @@ static void check_globals_of(Verifier *verifier) {
   for (ValueId i = 0; i < f->values.n; i++) {
     const Value *x = &f->values.at[i];
     if (is_load(f, i) &&
-        !stands_in(&x->storage, PLACE_GLOBAL, slot_of(verifier->m, value_def(f, i)->global)))
+        !stands_in(&x->storage, PLACE_GLOBAL, global_index(verifier->m, value_def(f, i)->global)))
       verify_report(verifier, "E1108", value_at(verifier, i),
                     "[held-c2] @%s is loaded from elsewhere", value_def(f, i)->global->name);
     bool inside = x->storage.place == PLACE_GLOBAL;

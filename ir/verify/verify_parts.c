@@ -49,12 +49,6 @@ static bool copies(const Op *o) {
   return o->code == OP_copy || (k && k->ops.n == 1 && k->ops.at[0].code == OP_copy);
 }
 
-static uint32_t number_of(const Module *m, const Fn *f) {
-  uint32_t i = 0;
-  while (m->fns.at[i] != f) i++;
-  return i;
-}
-
 /* ---- what is missing where ---- */
 
 static bool set(StackPart *to, StackPart part) {
@@ -70,7 +64,7 @@ static StackPart narrower(StackPart a, StackPart b) {
 }
 
 static bool flow_loop(StackParts *parts, const Op *o, StackPart *have) {
-  uint32_t callee = number_of(parts->verifier->m, o->callee);
+  uint32_t callee = fn_index(parts->verifier->m, o->callee);
   StackPart *inside = parts->of[callee];
   bool changed = false;
   parts->runs[callee] = true;

@@ -417,7 +417,7 @@ static void add_store(Places *places, OpId id) {
   uint32_t slot = 0;
   while (places->v->m->globals.at[slot] != op->global) slot++;
   if (value->storage.place == PLACE_GLOBAL && value->storage.slot == slot) return;
-  int64_t bytes = type_count(&op->global->type) * elem_bytes(op->global->type.elem);
+  int64_t bytes = type_dense_bytes(&op->global->type);
   add_span(places, (Tenancy){PLACE_GLOBAL, slot, 0, bytes, id, places->v->fn->ops.n, NO_VALUE, op});
 }
 

@@ -158,7 +158,7 @@ ValueId decode_cache(DecodeFrame *frame, int number, Type t, Loc loc) {
     return outer == NO_VALUE ? outer : add_stacked(frame, outer);
   }
   Str name = intern_printf(m->ctx->names, MADE_CACHE "%d", number);
-  frame->d->bytes += type_count(&t) * elem_bytes(t.elem);
+  frame->d->bytes += type_dense_bytes(&t);
   return ir_load(m, frame->to, decode_global(m, GLOBAL_INPUT, name, t, loc), loc);
 }
 

@@ -65,7 +65,7 @@ bool fuse_reads(const Op *op, const bool *values) {
 
 int64_t fuse_bytes(const Fn *fn, ValueId value) {
   const Type *type = value_type(fn, value);
-  return type_count(type) * elem_bytes(type->elem);
+  return type_dense_bytes(type);
 }
 
 /* Types are one rank's from pass localize on. */

@@ -43,8 +43,6 @@ typedef struct FuseBlocks {
 
 static const Type *type(const FuseBlocks *b, ValueId v) { return value_type(b->f, v); }
 
-static int64_t bytes_of(const Type *type) { return type_count(type) * elem_bytes(type->elem); }
-
 static bool has_rows(const FuseBlocks *blocks, ValueId value) {
   return type_find(type(blocks, value), blocks->rows.dim) >= 0;
 }
@@ -74,7 +72,7 @@ static BlockRole role_of(const FuseBlocks *blocks, const Op *op) {
 
 static bool reads_large(const FuseBlocks *blocks, const Op *op) {
   for (uint32_t i = 0; i < op->nin; i++)
-    if (blocks->depends[op->in[i]] && bytes_of(type(blocks, op->in[i])) >= blocks->large)
+    if (blocks->depends[op->in[i]] && type_dense_bytes(type(blocks, op->in[i])) >= blocks->large)
       return true;
   return false;
 }
@@ -153,7 +151,7 @@ static bool find_exits(FuseBlocks *blocks) {
     ValueId value = blocks->f->ops.at[i].out;
     if (blocks->role[i] == ADDED) vec_push(blocks->m->arena, blocks->carried, value);
     if (blocks->role[i] != INSIDE || !read_outside(blocks, value)) continue;
-    if (bytes_of(type(blocks, value)) >= blocks->large) return false;
+    if (type_dense_bytes(type(blocks, value)) >= blocks->large) return false;
     vec_push(blocks->m->arena, blocks->exits, value);
   }
   return true;
@@ -339,7 +337,7 @@ static int64_t largest_kept(const FuseBlocks *blocks) {
   for (ValueId value = 0; value < blocks->f->values.n; value++) {
     OpId def = blocks->f->values.at[value].def;
     bool loop = def != NO_OP && def < blocks->dot && blocks->f->ops.at[def].code == OP_loop;
-    if (def == NO_OP || loop) most = max_i64(most, bytes_of(type(blocks, value)));
+    if (def == NO_OP || loop) most = max_i64(most, type_dense_bytes(type(blocks, value)));
   }
   return most;
 }
@@ -348,7 +346,7 @@ static int64_t largest_kept(const FuseBlocks *blocks) {
    it. */
 static int64_t limit_of(const FuseBlocks *blocks, const Type *again) {
   if (blocks->m->target.block) return blocks->m->target.block;
-  int64_t most = max_i64(BLOCK_BYTES, BLOCK_OPERANDS * bytes_of(again));
+  int64_t most = max_i64(BLOCK_BYTES, BLOCK_OPERANDS * type_dense_bytes(again));
   return max_i64(most, largest_kept(blocks) / BLOCK_SHARE);
 }
 
@@ -360,8 +358,8 @@ static bool choose_rows(FuseBlocks *blocks, const Op *op) {
     if (!one || t->axis[i].size < 2) continue;
     blocks->rows = t->axis[i];
     int64_t n = 2, limit = limit_of(blocks, type_find(x, blocks->rows.dim) >= 0 ? y : x);
-    if (!limit || bytes_of(t) <= limit) return false;
-    n = divisor_from(blocks->rows.size, max_i64(n, bytes_of(t) / (limit + 1) + 1));
+    if (!limit || type_dense_bytes(t) <= limit) return false;
+    n = divisor_from(blocks->rows.size, max_i64(n, type_dense_bytes(t) / (limit + 1) + 1));
     blocks->block = (Axis){name_made(blocks->m, "%s'block", blocks->rows.dim), n};
     return true;
   }
@@ -372,7 +370,7 @@ static bool try_dot(FuseBlocks *blocks, OpId id) {
   const Op *op = &blocks->f->ops.at[id];
   blocks->dot = id;
   if (op->code != OP_dot || !choose_rows(blocks, op)) return false;
-  blocks->large = bytes_of(type(blocks, op->out)) / LARGE_SHARE;
+  blocks->large = type_dense_bytes(type(blocks, op->out)) / LARGE_SHARE;
   blocks->depends = ARENA_ARRAY(blocks->m->arena, bool, blocks->f->values.n + 1);
   blocks->role = ARENA_ARRAY(blocks->m->arena, BlockRole, blocks->f->ops.n + 1);
   mark_dependents(blocks);

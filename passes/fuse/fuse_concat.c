@@ -64,14 +64,8 @@ static bool reads_buffer(const Fn *fn, const Op *op, uint32_t k) {
          op->code == OP_store || (family == FAMILY_ATTENTION && k < 3);
 }
 
-static bool returned(const Fn *fn, ValueId value) {
-  for (uint32_t i = 0; i < fn->results.n; i++)
-    if (fn->results.at[i] == value) return true;
-  return false;
-}
-
 static bool in_memory(const Fn *fn, ValueId value) {
-  bool any = returned(fn, value);
+  bool any = value_is_result(fn, value);
   for (OpId i = 0; i < fn->ops.n; i++)
     for (uint32_t k = 0; k < fn->ops.at[i].nin; k++) {
       if (fn->ops.at[i].in[k] != value) continue;

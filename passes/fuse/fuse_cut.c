@@ -49,7 +49,7 @@ static const Op *computed_by(const Net *net, ValueId v) {
 
 static double cost_of(const Net *net, ValueId value) {
   const Type *type = value_type(net->u->f, value);
-  double bytes = (double)type_count(type) * elem_bytes(type->elem);
+  double bytes = (double)type_dense_bytes(type);
   if (is_free(net->u, net->group, value)) return INFINITY;
   return is_own(net->u, net->group, value) && !net->u->value[value].stored ? 2 * bytes : bytes;
 }

@@ -415,19 +415,13 @@ static void visit_anchor(Fuse *fuse, OpId id, GroupKind kind) {
   anchor_group(fuse, id, kind);
 }
 
-static bool reduced(const Op *op, Str dim) {
-  for (int i = 0; i < op->group[0].nfrom; i++)
-    if (op->group[0].from[i] == dim) return true;
-  return false;
-}
-
 /* Sums whose last dim in natural order stays, or that leave nothing, are column kernels; all other
  * reductions go by rows. */
 GroupKind fuse_reduce_kind(const Fuse *fuse, const Op *op) {
   const Type *t = type(fuse, op->in[0]);
   if (op->code != OP_sum || !t->rank) return GROUP_row;
   bool scalar = type(fuse, op->out)->rank == 0;
-  return scalar || !reduced(op, t->axis[t->rank - 1].dim) ? GROUP_column : GROUP_row;
+  return scalar || !op_lists(op, t->axis[t->rank - 1].dim) ? GROUP_column : GROUP_row;
 }
 
 static Type rows_of(const Fuse *fuse, const Op *op) {

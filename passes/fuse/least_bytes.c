@@ -49,7 +49,7 @@ typedef struct Least {
 
 static double bytes_of(const Least *least, ValueId v) {
   const Type *t = value_type(least->f, v);
-  return (double)type_count(t) * elem_bytes(t->elem);
+  return (double)type_dense_bytes(t);
 }
 
 static bool is_heavy(const Op *o) {

@@ -101,16 +101,10 @@ static bool admit(FuseRounds *rounds, OpId id, ValueId space) {
   return rounds->mine[id] = rounds->derived[op->out] = true;
 }
 
-static bool read_by(const Op *op, ValueId value) {
-  for (uint32_t k = 0; k < op->nin; k++)
-    if (op->in[k] == value) return true;
-  return false;
-}
-
 /* Does any op after the loop, other than the work of its rounds, read v? */
 bool rounds_read_later(const Fn *fn, OpId loop, const bool *work, ValueId value) {
   for (OpId i = loop + 1; i < fn->ops.n; i++)
-    if (!work[i] && read_by(&fn->ops.at[i], value)) return true;
+    if (!work[i] && op_reads(&fn->ops.at[i], value)) return true;
   for (uint32_t i = 0; i < fn->results.n; i++)
     if (fn->results.at[i] == value) return true;
   return false;
@@ -174,7 +168,7 @@ static bool read_beside(const FuseRounds *rounds, ValueId value) {
   for (OpId i = work->first; i < rounds->f->ops.n; i++) {
     bool link = false;
     for (uint32_t k = 0; k < work->link.n; k++) link |= work->link.at[k]->loop == i;
-    if (!link && !rounds->mine[i] && read_by(&rounds->f->ops.at[i], value)) return true;
+    if (!link && !rounds->mine[i] && op_reads(&rounds->f->ops.at[i], value)) return true;
   }
   for (uint32_t i = 0; i < rounds->f->results.n; i++)
     if (rounds->f->results.at[i] == value) return true;

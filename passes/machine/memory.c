@@ -48,12 +48,6 @@ static BufferClass *class_at(const MemoryFrame *frame, ValueId v) {
   return &frame->classes[frame->class_of[v]];
 }
 
-static uint32_t global_slot(const Module *m, const Global *global) {
-  uint32_t i = 0;
-  while (m->globals.at[i] != global) i++;
-  return i;
-}
-
 /* ---- classes and their lives ---- */
 
 static void find_classes(MemoryFrame *frame) {
@@ -87,7 +81,8 @@ static void find_uses(MemoryFrame *frame) {
     for (uint32_t k = 0; k < o->nout; k++) use(frame, o->out + k, op_ends(frame->f, i));
     if (o->code == OP_load) {
       BufferClass *class = class_at(frame, o->out);
-      class->born = -1, class->place = PLACE_GLOBAL, class->slot = global_slot(frame->m, o->global);
+      class->born = -1, class->place = PLACE_GLOBAL,
+      class->slot = global_index(frame->m, o->global);
     }
   }
   for (uint32_t i = 0; i < frame->f->results.n; i++) {
@@ -152,7 +147,7 @@ static bool written_over(const MemoryFrame *frame, ValueId v) {
 static void place_stored(MemoryFrame *frame, const Op *store) {
   ValueId v = store->in[0];
   BufferClass *class = class_at(frame, v);
-  uint32_t slot = global_slot(frame->m, store->global);
+  uint32_t slot = global_index(frame->m, store->global);
   if (class->place == PLACE_GLOBAL && class->slot == slot) class->dies = frame->f->ops.n;
   if (class->place != PLACE_NONE || !shows_all(frame, v) || written_over(frame, v)) return;
   if (class->bytes != global_bytes(frame->m, store->global) || stores_to(frame, store->global) != 1)

@@ -143,12 +143,6 @@ static bool can_drain(const PrefetchPass *pass, OpId id) {
 
 /* ---- in one function ---- */
 
-static bool reads(const Op *o, ValueId v) {
-  for (uint32_t k = 0; k < o->nin; k++)
-    if (o->in[k] == v) return true;
-  return false;
-}
-
 /* Does the store overwrite the global that is itself the operand of the message? */
 static bool stores_over(const PrefetchPass *pass, const Op *o, ValueId sent) {
   const Op *load = value_def(pass->f, pass->class[sent]);
@@ -159,7 +153,7 @@ static OpId needed_at(const PrefetchPass *pass, OpId id) {
   const Op *o = &pass->f->ops.at[id];
   for (OpId i = id + 1; i < pass->f->ops.n; i++) {
     const Op *next = &pass->f->ops.at[i];
-    if (reads(next, o->out) || writes(pass, next, pass->class[o->in[0]]) ||
+    if (op_reads(next, o->out) || writes(pass, next, pass->class[o->in[0]]) ||
         stores_over(pass, next, o->in[0]))
       return i;
   }

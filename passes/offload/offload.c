@@ -65,7 +65,7 @@ typedef struct TierRewrite { /* a function being rewritten */
                   it */
 } TierRewrite;
 
-static double bytes_of(const Type *t) { return (double)type_count(t) * elem_bytes(t->elem); }
+static double bytes_of(const Type *t) { return (double)type_dense_bytes(t); }
 
 /* Element by element of its operands: the host computes the same result from the same operands.
    With a GPU it does so only if kernels run on the host at all. */
@@ -366,16 +366,10 @@ bool offload_names(const Module *m, OffloadWord word, const Global *global) {
   return class_offloads(m, word, member ? member->name : global->name);
 }
 
-static bool has_members(const Module *m, const Global *global) {
-  for (uint32_t i = 0; i < m->globals.n; i++)
-    if (m->globals.at[i]->within == global) return true;
-  return false;
-}
-
 /* The state of a parameter that is in no group. */
 static bool is_left(const Module *m, const Global *global) {
   return global->kind == GLOBAL_STATE && global->type.rank && !global->within &&
-         !has_members(m, global);
+         !global_has_members(m, global);
 }
 
 /* The stack, sub or parameter at the top of the model that has it: h.*, wte. */
@@ -469,7 +463,7 @@ void pass_offload(Module *m) {
   if (states) delayed_update(m);
   for (uint32_t i = 0; i < m->globals.n; i++) {
     Global *global = m->globals.at[i];
-    if ((states && global->kind == GLOBAL_STATE && has_members(m, global) &&
+    if ((states && global->kind == GLOBAL_STATE && global_has_members(m, global) &&
          offload_names(m, OFFLOAD_OPTIMIZER, global)) ||
         (params && global->kind == GLOBAL_PARAM && !global->within &&
          offload_names(m, OFFLOAD_PARAMS, global)))

@@ -250,12 +250,6 @@ static Type in_order_of(const Type *t, const Type *order) {
   return r;
 }
 
-static bool is_result(const Fn *f, ValueId v) {
-  for (uint32_t i = 0; i < f->results.n; i++)
-    if (f->results.at[i] == v) return true;
-  return false;
-}
-
 /* Is the other side of this message in another program? Then both send in the order of the
    program from which these were made, which is that of the result's type. */
 static bool is_of_classes(const Op *op) {
@@ -270,7 +264,7 @@ static Type order_sent(const Order *order, const Op *op) {
   const Value *asked = &order->r.from->values.at[op->out];
   const Type *in = value_type(order->r.to, order->r.map[op->in[0]]);
   if (is_of_classes(op)) return in_order_of(in, &order->hops[op - order->r.from->ops.at]);
-  bool returned = op->code == OP_move && is_result(order->r.from, op->out);
+  bool returned = op->code == OP_move && value_is_result(order->r.from, op->out);
   return returned || asked->storage.ordered ? in_order_of(in, &asked->type) : *in;
 }
 

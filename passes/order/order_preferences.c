@@ -45,24 +45,18 @@ static const Op *dot_of(const Fn *kernel) {
   return NULL;
 }
 
-static bool summed(const Op *dot, Str dim) {
-  for (int i = 0; i < dot->group[0].nfrom; i++)
-    if (dot->group[0].from[i] == dim) return true;
-  return false;
-}
-
 /* t with the dims over which the dot sums last, if others are between them and one of them is last
    already; else NULL: kernels write neighbours of a result together. */
 static const Type *summed_last(Module *m, const Op *dot, const Type *t) {
   Type *order = ARENA_NEW(m->arena, Type);
   int runs = 0;
-  if (!t->rank || !summed(dot, t->axis[t->rank - 1].dim)) return NULL;
+  if (!t->rank || !op_lists(dot, t->axis[t->rank - 1].dim)) return NULL;
   *order = *t, order->rank = 0;
   for (int last = 0; last < 2; last++)
     for (int i = 0; i < t->rank; i++) {
-      bool sums = summed(dot, t->axis[i].dim);
+      bool sums = op_lists(dot, t->axis[i].dim);
       if (sums == last) order->axis[order->rank++] = t->axis[i];
-      if (last && sums) runs += !i || !summed(dot, t->axis[i - 1].dim);
+      if (last && sums) runs += !i || !op_lists(dot, t->axis[i - 1].dim);
     }
   return runs > 1 ? order : NULL;
 }

@@ -26,7 +26,7 @@ static ValueId root_of(const Fn *f, ValueId v) {
 
 static int64_t bytes_of(const Fn *f, ValueId v) {
   const Type *t = value_type(f, v);
-  return type_count(t) * elem_bytes(t->elem);
+  return type_dense_bytes(t);
 }
 
 /* No value between v and its root may have the dim that the loop stacks along, nor be too deep for

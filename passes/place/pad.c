@@ -156,16 +156,6 @@ static ValueId grown(PadFn *pad, ValueId v, int d) {
 
 /* ---- ops ---- */
 
-static bool in_groups(const Op *o, Str dim) {
-  for (int g = 0; g < o->ngroups; g++) {
-    for (int i = 0; i < o->group[g].nfrom; i++)
-      if (o->group[g].from[i] == dim) return true;
-    for (int i = 0; i < o->group[g].nto; i++)
-      if (o->group[g].to[i] == dim) return true;
-  }
-  return false;
-}
-
 /* A dim renamed to another one that is padded alike. */
 static bool renames_alike(const PadFn *pad, const Op *o, int d) {
   const Type *in = value_type(pad->r.from, o->in[0]), *out = value_type(pad->r.from, o->out);
@@ -179,7 +169,7 @@ static bool renames_alike(const PadFn *pad, const Op *o, int d) {
 
 /* Can o not work on the padded dim? */
 static bool needs_logical(const PadFn *pad, const Op *o, int d) {
-  if (!in_groups(o, pad->p->at[d].dim)) return false;
+  if (!op_mentions(o, pad->p->at[d].dim)) return false;
   switch (op_family(o->code)) {
   case FAMILY_SOURCE:
   case FAMILY_REDUCE:
@@ -210,7 +200,7 @@ static ValueId operand(PadFn *pad, const Op *o, uint32_t i, PadFacts *fact) {
     if (needs_logical(pad, o, d)) v = cut(pad, v, d);
     else if (table || (sums(o->code) && number && !(o->code == OP_scatter && i == 1)))
       v = with_zeros(pad, old, v, d, fact);
-    else if (op_family(o->code) == FAMILY_REDUCE && in_groups(o, dim))
+    else if (op_family(o->code) == FAMILY_REDUCE && op_mentions(o, dim))
       v = out_of_reach(pad, o, v, d);
   }
   return v;

@@ -158,7 +158,7 @@ static int64_t elements(const Int8 *int8, const Op *o, const Type *t) {
 static bool is_shorter(const Int8 *int8, const Op *o, const Type *t) {
   if (!t->rank || ways_of(o) < 2) return false;
   int64_t n = elements(int8, o, t);
-  return n + n / int8->block * elem_bytes(ELEM_f32) < type_count(t) * elem_bytes(t->elem);
+  return n + n / int8->block * elem_bytes(ELEM_f32) < type_dense_bytes(t);
 }
 
 bool int8_add_up(Rebuild *rebuild, const Op *o, int64_t block) {

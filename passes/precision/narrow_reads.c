@@ -8,12 +8,6 @@ static uint32_t index_of(const Module *m, const Fn *f) {
   return i;
 }
 
-uint32_t narrow_global(const Module *m, const Global *global) {
-  uint32_t i = 0;
-  while (m->globals.at[i] != global) i++;
-  return i;
-}
-
 bool narrow_moves(const Op *o) {
   return op_family(o->code) == FAMILY_STRUCT && o->code != OP_rope && o->nin == 1 && o->nout == 1;
 }
@@ -32,7 +26,7 @@ static void mark(NarrowReads *reads, bool *is) { reads->changed |= !*is, *is = t
 
 static void mark_op(NarrowReads *reads, uint32_t f, const Op *o) {
   bool *is = reads->is[f];
-  if (o->code == OP_load && reads->global[narrow_global(reads->m, o->global)])
+  if (o->code == OP_load && reads->global[global_index(reads->m, o->global)])
     mark(reads, &is[o->out]);
   if (narrow_moves(o) && is[o->in[0]]) mark(reads, &is[o->out]);
   for (uint32_t i = 0; i < o->nin; i++)
@@ -58,7 +52,7 @@ static void strike_op(NarrowReads *reads, uint32_t f, const Op *o) {
     if (!narrow_operand(reads, f, o, i)) strike(reads, &is[o->in[i]]);
   if (narrow_moves(o) && !is[o->in[0]]) strike(reads, &is[o->out]);
   if (o->code != OP_load) return;
-  bool *global = &reads->global[narrow_global(reads->m, o->global)];
+  bool *global = &reads->global[global_index(reads->m, o->global)];
   if (!is[o->out]) strike(reads, global);
   if (!*global) strike(reads, &is[o->out]);
 }

@@ -21,6 +21,5 @@ bool narrow_reads(NarrowReads *reads, Module *m, Elem elem, bool wide_too,
 bool narrow_operand(const NarrowReads *reads, uint32_t f, const Op *o, uint32_t i);
 /* The same elements, some of them, or in other places. */
 bool narrow_moves(const Op *o);
-uint32_t narrow_global(const Module *m, const Global *global); /* its number */
 void narrow_function(const NarrowReads *reads, uint32_t f);
 #endif

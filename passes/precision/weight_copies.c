@@ -37,7 +37,7 @@ static bool is_updated(const Module *m, const Global *global) {
 
 static void add_copy(WeightCopies *copies, const Global *of) {
   Module *m = copies->reads.m;
-  Global **copy = &copies->copy[narrow_global(m, of)];
+  Global **copy = &copies->copy[global_index(m, of)];
   if (*copy) return;
   Type type = of->type;
   type.elem = copies->reads.elem;
@@ -74,7 +74,7 @@ static void make_narrow(CopyEntry *entry, const Op *o) {
   Rebuild *rebuild = &entry->rebuild;
   if (o->nout != 1 || !copies->needed[entry->f][o->out]) return;
   if (o->code == OP_load) {
-    Global *copy = copies->copy[narrow_global(m, o->global)];
+    Global *copy = copies->copy[global_index(m, o->global)];
     entry->narrow[o->out] = ir_load(m, rebuild->to, copy, o->loc);
     return;
   }
@@ -99,7 +99,7 @@ static void copy_op(CopyEntry *entry, const Op *o) {
       made->in[i] = entry->narrow[o->in[i]];
   make_narrow(entry, o);
   Global *copy =
-      o->code == OP_store ? entry->copies->copy[narrow_global(reads->m, o->global)] : NULL;
+      o->code == OP_store ? entry->copies->copy[global_index(reads->m, o->global)] : NULL;
   if (!copy) return;
   ValueId rounded = ir_cast(reads->m, rebuild->to, rebuild->map[o->in[0]], reads->elem, o->loc);
   ir_store(reads->m, rebuild->to, copy, rounded, o->loc);

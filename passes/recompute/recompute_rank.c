@@ -50,7 +50,7 @@ static double rows_padded(const Module *m, double bytes) {
 double kept_by_rank(const Pair *pair, ValueId v, Str over) {
   const Module *m = pair->m;
   const Type *slice = value_type(pair->fwd, v);
-  if (slice->rank >= MAX_RANK) return (double)type_count(slice) * elem_bytes(slice->elem);
+  if (slice->rank >= MAX_RANK) return (double)type_dense_bytes(slice);
   Type all = stored(m, with_layers(pair, slice));
   Placement at = placement_by_rules(m, &all, NULL);
   double bytes = elem_bytes(slice->elem);

@@ -40,19 +40,13 @@ typedef struct ClassFn { /* one function */
 
 /* ---- which values are the coordinate ---- */
 
-static uint32_t number_of(const Module *m, const Fn *f) {
-  uint32_t i = 0;
-  while (m->fns.at[i] != f) i++;
-  return i;
-}
-
 static bool is_coordinate(const ClassPass *pass, const Op *o) {
   return o->code == OP_load && o->global->name == pass->scalar;
 }
 
 /* An argument is, if it is in every loop that runs the body. */
 static void see_loop(const ClassPass *pass, const bool *known, const Op *o, bool first) {
-  bool *body = pass->known[number_of(pass->m, o->callee)];
+  bool *body = pass->known[fn_index(pass->m, o->callee)];
   for (uint32_t i = 0; i < o->nin; i++) {
     bool *arg = &body[o->callee->args.at[i + 1]];
     bool invariant = i >= (uint32_t)attr_int(&o->attrs, ATTR_carry, 0) && i < loop_whole(o);
@@ -79,7 +73,7 @@ static void find_coordinates(ClassPass *pass) {
     EACH_OP (m->fns.at[i], o) {
       if (is_coordinate(pass, o)) pass->known[i][o->out] = true;
       if (o->code != OP_loop) continue;
-      uint32_t callee = number_of(m, o->callee);
+      uint32_t callee = fn_index(m, o->callee);
       see_loop(pass, pass->known[i], o, !met[callee]);
       if (class_layers_full(m, o)) pass->alive[callee] = chosen_by(o->callee);
       met[callee] = true;

@@ -36,12 +36,6 @@ typedef struct Own {
   unsigned *reads; /* by global: classes that read it, as a mask of their numbers */
 } Own;
 
-static uint32_t number_of(const Module *m, const Global *global) {
-  uint32_t i = 0;
-  while (m->globals.at[i] != global) i++;
-  return i;
-}
-
 /* The parameter of a state, whose name extends the parameter's; a parameter's is itself; NULL:
    neither. */
 static Global *param_of(const Module *m, Global *g) {
@@ -76,7 +70,7 @@ static Global *global_like(const Own *own, const Global *global) {
 static bool acts(const ClassReads *reads, const Op *o) {
   if (o->code != OP_store) return op_acts(o);
   Global *global = global_like(reads->k, o->global);
-  return !may_be_owned(reads->k, global) || reads->needed[number_of(reads->k->m, global)];
+  return !may_be_owned(reads->k, global) || reads->needed[global_index(reads->k->m, global)];
 }
 
 /* Do live ops load a global that was not seen before? */
@@ -88,7 +82,7 @@ static bool see_entry(ClassReads *reads, const Fn *f) {
     for (uint32_t j = 0; j < o->nout; j++) is |= live[o->out + j];
     for (uint32_t j = 0; is && j < o->nin; j++) live[o->in[j]] = true;
     if (!is || o->code != OP_load) continue;
-    bool *needed = &reads->needed[number_of(reads->k->m, global_like(reads->k, o->global))];
+    bool *needed = &reads->needed[global_index(reads->k->m, global_like(reads->k, o->global))];
     more |= !*needed, *needed = true;
   }
   return more;
@@ -99,7 +93,7 @@ static bool join_states(ClassReads *reads) {
   bool more = false;
   for (uint32_t i = 0; i < reads->k->m->globals.n; i++) {
     const Global *global = param_of(reads->k->m, reads->k->m->globals.at[i]);
-    uint32_t at = global ? number_of(reads->k->m, global) : i;
+    uint32_t at = global ? global_index(reads->k->m, global) : i;
     if (reads->needed[i] == reads->needed[at]) continue;
     reads->needed[i] = reads->needed[at] = more = true;
   }

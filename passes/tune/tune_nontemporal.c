@@ -9,7 +9,7 @@
 
 static double result_bytes(const Fn *k, uint32_t i) {
   const Type *t = value_type(k, k->results.at[i]);
-  return (double)(type_count(t) * elem_bytes(t->elem));
+  return (double)(type_dense_bytes(t));
 }
 
 static bool beside_wider(const Fn *k, uint32_t i, double large) {

@@ -32,7 +32,7 @@ typedef struct ShortSums { /* of an entry, one message in the making */
 
 static bool is_short(const Fn *f, ValueId v) {
   const Type *t = value_type(f, v);
-  return type_count(t) * elem_bytes(t->elem) <= SHORT;
+  return type_dense_bytes(t) <= SHORT;
 }
 
 /* Only these say no more than where and with how many. */

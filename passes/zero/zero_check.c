@@ -12,9 +12,7 @@
 #include "zero.h"
 #include <string.h>
 
-static int64_t bytes_of(const Global *global) {
-  return type_count(&global->type) * elem_bytes(global->type.elem);
-}
+static int64_t bytes_of(const Global *global) { return type_dense_bytes(&global->type); }
 
 int64_t zero_round_bytes(const Global *global) {
   return bytes_of(global) / (strchr(global->name, '*') ? global->type.axis[0].size : 1);

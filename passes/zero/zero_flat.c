@@ -177,7 +177,7 @@ static Str row_of(const ZeroGroup *group) { return group->naxes ? group->owner[0
    ranks may take several, and so do the short buckets of measured groups, as rows. */
 int64_t zero_messages(const Zero *zero, OpCode c, const Type *in, int64_t ways) {
   const ZeroGroup *group = NULL;
-  int64_t rows = 1, bytes = type_count(in) * elem_bytes(in->elem) * (c == OP_all_gather ? ways : 1);
+  int64_t rows = 1, bytes = type_dense_bytes(in) * (c == OP_all_gather ? ways : 1);
   for (uint32_t i = 0; i < zero->group.n; i++)
     if (type_find(in, row_of(&zero->group.at[i])) >= 0) group = &zero->group.at[i];
   if (!group) return 1;

@@ -105,7 +105,7 @@ static Axis rows_of(const Zero *zero, const Fn *fn, const ZeroGroup *group, Valu
   Str param = group->member.at[0].param->name;
   Type type = type_with_elem(*value_type(fn, value), group->narrow);
   bool goes = zero->hosts && plan_offloads(zero->m, OFFLOAD_OPTIMIZER, param);
-  bool large = type_count(&type) * elem_bytes(type.elem) > zero->bucket_bytes;
+  bool large = type_dense_bytes(&type) > zero->bucket_bytes;
   if (!goes || !large || group->measured) return (Axis){0};
   return group->rounds.dim ? group->rounds : (Axis){group->bucket, group->buckets};
 }

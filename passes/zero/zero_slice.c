@@ -57,19 +57,13 @@ static bool is_own(GroupSlice *slice, ValueId value) {
   return own;
 }
 
-static bool lists_dim(const Op *op, Str dim) {
-  for (int i = 0; i < op->group[0].nfrom; i++)
-    if (op->group[0].from[i] == dim) return true;
-  return false;
-}
-
 /* A sum over all dims but the rounds. */
 static bool sums_round(GroupSlice *slice, const Op *op) {
   const Type *type = value_type(slice->f, op->in[0]), *p = &slice->member.param->type;
   if (op->code != OP_sum || type->rank != p->rank || !is_own(slice, op->in[0])) return false;
   for (int i = 0; i < p->rank; i++)
     if (type_find(type, p->axis[i].dim) < 0 ||
-        lists_dim(op, p->axis[i].dim) == (p->axis[i].dim == slice->rounds.dim))
+        op_lists(op, p->axis[i].dim) == (p->axis[i].dim == slice->rounds.dim))
       return false;
   return true;
 }
