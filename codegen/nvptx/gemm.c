@@ -17,6 +17,7 @@
    neighbouring CTAs form a block of eight rows of tiles, whose operands meet in the second-level
    cache. The order of sums depends on the cut alone. */
 #include "gemm.h"
+#include "ir/kernel/gpu_plan.h"
 
 enum { BLOCK_ROWS = 8 };
 
@@ -30,8 +31,7 @@ static GemmMath math_of(const Fn *fn) {
 static Gemm gemm_new(Emit *emit) {
   Gemm x = {.e = emit, .k = emit->k};
   x.p = product_of(emit->k, 8);
-  x.g = gemm_plan(&x.p, math_of(emit->k), emit_tile(emit, GEMM_COUNT),
-                  emit->m->target.multiprocessors);
+  x.g = gemm_plan(&x.p, math_of(emit->k), emit_tile(emit, GEMM_COUNT), gpu_ctas(emit->m, emit->k));
   /* sums that stay where products leave them are in pairs of columns */
   emit->lanes = x.g.tile[GEMM_BY] == BY_BULK_ALL ? 2 : (int)x.g.tile[GEMM_LANES];
   return x;

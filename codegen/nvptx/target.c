@@ -17,6 +17,11 @@
 #include "codegen/device_code.h"
 #include "codegen/target.h"
 
+/* NCCL on H100s has 16 over NVSwitch (NVLS_NCHANNELS_SM90 of its transport nvls), and 16 in a node
+   with eight network cards by its developers (NVIDIA/nccl, issue 689), who also say that its CTAs
+   share their multiprocessors with no others. Only kernels by wgmma stay on multiprocessors, so
+   other targets need no number. */
+enum { CHANNELS = 16 };
 enum { SHARED = 99 << 10, SHARED_A100 = 163 << 10, SHARED_H100 = 227 << 10 };
 enum { MMA, WGMMA }; /* instructions of products; wgmma is sm_90a's alone, no newer GPU's */
 #define GIB ((int64_t)1 << 30)
@@ -41,6 +46,7 @@ enum { MMA, WGMMA }; /* instructions of products; wgmma is sm_90a's alone, no ne
               .shared_most = (most),                                                               \
               .shared_per_multiprocessor = (int64_t)(all) << 10,                                   \
               .multiprocessors = (count),                                                          \
+              .channels = (math) == WGMMA ? CHANNELS : 0,                                         \
               .shares = (math) == WGMMA,                                                          \
               .bulk = (math) == WGMMA,                                                            \
               .bulk_results = (math) == WGMMA,                                                    \

@@ -17,7 +17,8 @@
    Ends of a tile of rows take as long as ENDS keys: rates of FlashAttention-3 and of Triton's
    attention over 512 to 16,384 keys (H100, width 128, pytorch/benchmark, #2391) fall as with 200 to
    240. With a mask half of a tile's columns is left out at its border. Rows that are fewer than
-   multiprocessors leave some idle; without a mask all tiles are equal, so they run in whole waves.
+   multiprocessors leave some idle, and so do those that are left to messages; without a mask all
+   tiles are equal, so they run in whole waves.
 
    With 0.8 of the peak for products, which cuBLAS reaches, the sum is within 3 % of published rates
    of kernels whose warpgroups do not alternate (FlashAttention-3, table 2: 570 and 582 TFLOP/s at
@@ -60,10 +61,9 @@ static double of_score(const Arch *reach, const GroupPhase *phase, const KernelS
 
 /* How much longer the device takes than with every multiprocessor busy. */
 static double idle(const Arch *reach, const KernelShape *shape, bool masked) {
-  double tiles = shape->size[SHAPE_QUERIES] / GROUP_ROWS, all = reach->processors;
-  tiles = ceil(tiles);
-  double waves = ceil(tiles / all);
-  if (masked) return tiles < all ? all / tiles : 1;
+  double tiles = ceil(shape->size[SHAPE_QUERIES] / GROUP_ROWS), all = reach->processors;
+  double used = all - shape->spare, waves = ceil(tiles / used);
+  if (masked) return tiles < used ? all / tiles : all / used;
   return waves * all / tiles;
 }
 

@@ -95,6 +95,7 @@ KernelShape kernel_shape(const Module *m, const Fn *kernel) {
   shape.elem = value_type(kernel, anchor->in[0])->elem;
   if (!attention && kernel_has_codes(kernel)) shape.elem = ELEM_u8;
   shape.flop = ir_op_flop(m, kernel, anchor);
+  shape.spare = (int)attr_int(&kernel->attrs, ATTR_spare, 0);
   if (attention) sizes_of_attention(&shape, kernel, anchor);
   else sizes_of_product(&shape, kernel, anchor);
   if (attention) return shape;

@@ -27,11 +27,12 @@ typedef struct KernelShape {
   double flop, bytes;
   double functions, packed; /* of a product, not in records: numbers whose function takes many
                                instructions; numbers of the left operand, if they are packed */
-  struct {                  /* not in records: of a product by warpgroups, once it is cut */
-    int by;                 /* enum GemmBy; 0: another kernel */
-    int columns;            /* of its tiles */
-    int elements;           /* that bulk copies bring for each of its results; 1 for sums */
-    bool shares;            /* multiprocessors have equal shares of the terms */
+  int spare;      /* not in records: multiprocessors that a kernel on a GPU leaves to messages */
+  struct {        /* not in records: of a product by warpgroups, once it is cut */
+    int by;       /* enum GemmBy; 0: another kernel */
+    int columns;  /* of its tiles */
+    int elements; /* that bulk copies bring for each of its results; 1 for sums */
+    bool shares;  /* multiprocessors have equal shares of the terms */
   } groups;
 } KernelShape;
 

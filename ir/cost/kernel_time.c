@@ -9,7 +9,8 @@
    the one that takes the least time; products of codes of 8 bits have `columns`, and CODES_RATE
    times the rate, which no run has checked. The ends of a tile (first loads, results) take as long
    as `ramp` terms. Products by warpgroups have rates of their own if bulk copies bring their
-   operands, and shorter ends if bulk copies take their results (`bulk`). Multiprocessors may have
+   operands, and shorter ends if bulk copies take their results (`bulk`). Multiprocessors that are
+   left to messages (attribute spare) are idle. Multiprocessors may have
    equal shares of all terms instead of tiles (gemm_shares.c): sums that they leave for others, and
    those that they add, pass through the second-level cache. Products by warpgroups, and those of
    processors, also take time for the functions of their results (`function`), and processors for a
@@ -106,16 +107,17 @@ static bool by_bulk(const Arch *arch, const KernelShape *shape) {
 
 /* At the rate of bulk copies, in the time of operations at that of other products. */
 static double stretch(const Arch *reach, const KernelShape *shape) {
-  bool codes = shape->elem == ELEM_u8;
-  if (codes && !reach->processors) return codes_stretch(reach);
-  if (codes) return codes_stretch(reach) * stretch_of(reach, shape->size, reach->columns);
-  Arch bulk = *reach;
-  double leave = reach->bulk.leave + shape->groups.elements * reach->bulk.element;
-  bulk.ramp = shape->groups.by == BY_BULK_ALL ? leave : reach->bulk.ramp;
-  bool filled = by_bulk(reach, shape);
+  bool codes = shape->elem == ELEM_u8, filled = by_bulk(reach, shape);
   double rate = filled ? reach->products / reach->bulk.products : 1;
+  if (codes) rate = codes_stretch(reach);
   if (!reach->processors) return rate;
-  return rate * stretch_of_groups(filled ? &bulk : reach, shape);
+  Arch used = *reach;
+  used.processors -= shape->spare;
+  rate *= (double)reach->processors / used.processors;
+  if (codes) return rate * stretch_of(&used, shape->size, reach->columns);
+  double leave = reach->bulk.leave + shape->groups.elements * reach->bulk.element;
+  if (filled) used.ramp = shape->groups.by == BY_BULK_ALL ? leave : reach->bulk.ramp;
+  return rate * stretch_of_groups(&used, shape);
 }
 
 /* ---- a kernel ---- */
@@ -178,11 +180,13 @@ static double results_of(const KernelShape *product) {
 }
 
 /* By the record, for a rank of the machine. Records do not say how a product is cut and how many
-   functions it computes: both are assumed to be as in the kernel. */
+   functions it computes: both are assumed to be as in the kernel, but no multiprocessor is left to
+   messages. */
 static double recorded_seconds(const Machine *machine, const KernelRecord *record,
                                const KernelShape *shape, bool same) {
   KernelShape other = record->shape;
   other.groups = shape->groups;
+  same &= !shape->spare;
   if (shape->functions) other.functions = shape->functions / results_of(shape) * results_of(&other);
   double ratio = same ? 1 : model_seconds(machine, shape) / model_seconds(machine, &other);
   return record->seconds * machine->records->ranks * ratio;

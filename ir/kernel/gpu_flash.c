@@ -39,8 +39,7 @@ FlashGpuPlan gpu_flash_plan(const Module *m, const Fn *k, const Flash *flash, co
   tile[FLASH_GPU_COPY] = copies_of(k, flash);
   FlashGpuPlan plan = flash_gpu_plan(flash, value_type(k, flash->q)->elem, tile);
   for (int i = 0; i < plan.phases && plan.wgmma; i++)
-    if (flash_gpu_scores(plan.phase[i]))
-      plan.chunks[i] = min_i64(plan.tiles[i], m->target.multiprocessors);
+    if (flash_gpu_scores(plan.phase[i])) plan.chunks[i] = min_i64(plan.tiles[i], gpu_ctas(m, k));
   return plan;
 }
 

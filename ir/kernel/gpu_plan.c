@@ -48,6 +48,33 @@ static bool has_word(const char *list, const char *word) {
   return false;
 }
 
+int64_t gpu_ctas(const Module *m, const Fn *k) {
+  return m->target.multiprocessors - attr_int(&k->attrs, ATTR_spare, 0);
+}
+
+bool gpu_fills(const Module *m, const Fn *k) {
+  const Attr *chunks = attr_get(&k->attrs, ATTR_chunks),
+             *threads = attr_get(&k->attrs, ATTR_threads);
+  bool fills = false;
+  if (!chunks || !threads ||
+      strcmp(attr_str(&k->attrs, ATTR_variant, ""), gemm_variant[GEMM_WGMMA]))
+    return false;
+  for (int64_t i = 0; i < chunks->i && i < threads->i; i++)
+    fills |= threads->list[i] == (WGMMA_GROUPS + 1) * WGMMA_THREADS && /* a phase that stays */
+             chunks->list[i] > m->target.multiprocessors - m->target.channels;
+  return fills;
+}
+
+/* Multiprocessors are left to messages by kernels that would stay on them. */
+static void need_spare(GpuCut *cut) {
+  const Attr *spare = attr_get(&cut->k->attrs, ATTR_spare);
+  if (!spare) return;
+  gpu_need(cut, gpu_is_variant(cut, gemm_variant[GEMM_WGMMA]),
+           "its variant leaves multiprocessors to messages anyway");
+  gpu_need(cut, spare->i > 0 && spare->i < cut->m->target.multiprocessors,
+           "it leaves all multiprocessors to messages, or none");
+}
+
 GpuPlan gpu_plan(const Module *m, const Fn *k) {
   const Attr *tile = attr_get(&k->attrs, ATTR_tile), *threads = attr_get(&k->attrs, ATTR_threads);
   const FamilyShape *family = family_shape(k);
@@ -56,6 +83,7 @@ GpuPlan gpu_plan(const Module *m, const Fn *k) {
   if (threads) cut.threads = threads->list, cut.nthreads = (int)threads->i;
   if (!gpu_need(&cut, family && family->gpu_plan, "its family has no kernels for GPUs"))
     return cut.p;
+  need_spare(&cut);
   if (gpu_need(&cut, has_word(family->gpu_variants, cut.variant), "its family has no such variant"))
     family->gpu_plan(&cut);
   return cut.p;

@@ -43,6 +43,12 @@ bool gpu_need_lanes(GpuCut *cut, int64_t lanes, const Nest *n, uint32_t nroots,
    align; for scans also from whether there is a workspace. No value is trusted. */
 GpuPlan gpu_plan(const Module *m, const Fn *k);
 
+/* CTAs that a kernel by wgmma has at most: it stays on that many multiprocessors (attribute
+   spare). */
+int64_t gpu_ctas(const Module *m, const Fn *k);
+/* It leaves no room for a message (target fact channels), which so waits for its end. */
+bool gpu_fills(const Module *m, const Fn *k);
+
 /* A kernel of family row or column: its iteration space, and the ops evaluated in it. */
 typedef struct GpuRows {
   Reductions r;

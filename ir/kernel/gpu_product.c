@@ -65,7 +65,7 @@ GemmPlan gpu_product_plan(const GpuProduct *product, const int64_t *cut) {
   memcpy(tile, cut, sizeof *tile * (GEMM_BY + 1));
   bool groups = product->math == GEMM_MMA && gemm_of_warpgroups(cut);
   return gemm_plan(&product->p, groups ? GEMM_WGMMA : product->math, tile,
-                   product->m->target.multiprocessors);
+                   gpu_ctas(product->m, product->k));
 }
 
 /* ---- what can be ---- */

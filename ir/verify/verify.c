@@ -244,7 +244,7 @@ static const AttrMask fn_attrs[] = {
     [FN_BODY] = A(frame) | A(live) | A(host_frame) | A(host_live) | A(compulsory_bytes),
     [FN_KERNEL] = A(family) | A(variant) | A(tile) | A(chunks) | A(threads) | A(shared) |
                   A(scratch) | A(workspace) | A(nontemporal) | A(align) | A(apart) | A(codes) |
-                  A(skips) | A(tuned) | A(replaces),
+                  A(skips) | A(spare) | A(tuned) | A(replaces),
 };
 _Static_assert(COUNT_OF(fn_attrs) == FN_KERNEL + 1, "a row per FnKind");
 

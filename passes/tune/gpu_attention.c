@@ -55,7 +55,7 @@ static int64_t warps_of(const Module *m, const Fn *k, const Flash *flash, const 
     if (!flash_gpu_scores(plan.phase[i])) continue;
     int64_t room =
         gpu_resident(m, plan.shared[i], plan.threads[i], registers < 255 ? registers : 255);
-    int64_t each = (plan.chunks[i] + m->target.multiprocessors - 1) / m->target.multiprocessors;
+    int64_t each = ceil_div(plan.chunks[i], gpu_ctas(m, k));
     int64_t warps = (each < room ? each : room) * plan.threads[i] / 32;
     if (!least || warps < least) least = warps;
   }

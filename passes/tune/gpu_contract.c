@@ -114,7 +114,7 @@ static double branches(const GpuProduct *product, const GemmPlan *plan) {
    hidden. */
 static double cycles_of_groups(const GpuProduct *product, const GemmPlan *plan,
                                const ProductShape *shape) {
-  int64_t each = ceil_div(gemm_tiles(plan), product->m->target.multiprocessors),
+  int64_t each = ceil_div(gemm_tiles(plan), gpu_ctas(product->m, product->k)),
           steps = each * plan->range;
   if (gemm_is_shared(plan)) steps = ceil_div(gemm_tiles(plan) * plan->tiles_k, plan->chunks[0]);
   double area = (double)(shape->m * shape->n), element = 0.12 + branches(product, plan);
@@ -128,7 +128,7 @@ static double cycles_of_groups(const GpuProduct *product, const GemmPlan *plan,
 static double cycles_of(const GpuProduct *product, const GemmPlan *plan,
                         const ProductShape *shape) {
   if (plan->math == GEMM_WGMMA) return cycles_of_groups(product, plan, shape);
-  int64_t each = ceil_div(plan->chunks[0], product->m->target.multiprocessors),
+  int64_t each = ceil_div(plan->chunks[0], gpu_ctas(product->m, product->k)),
           at_once = sharing(product, plan, each);
   double steps = (double)(plan->range * plan->tile[GEMM_K]), area = (double)(shape->m * shape->n);
   double bytes = (double)(shape->m * plan->a.elem + shape->n * plan->b.elem);
@@ -159,8 +159,7 @@ static double least_cycles(const GpuProduct *product, const ProductShape *shape)
   fill(tile, shape, BY_THREADS);
   GemmPlan plan = gpu_product_plan(product, tile);
   double sums = (double)plan.batches * (double)plan.m * (double)plan.n;
-  return ROUNDING * sums * (double)plan.k / shape->rate /
-         (double)product->m->target.multiprocessors;
+  return ROUNDING * sums * (double)plan.k / shape->rate / (double)gpu_ctas(product->m, product->k);
 }
 
 /* A cut with fewer than `least` cycles (0: none yet), and its cycles. */

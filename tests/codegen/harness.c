@@ -18,6 +18,7 @@ static void vary(Harness *h, Module *m, Fn *k) {
   Str family = attr_str(&k->attrs, ATTR_family, "");
   const Variants *v = variants_find(family, m->target.device);
   Cut cut = v ? v->rule(m, k) : (Cut){{0}};
+  if (h->spare) attr_set_int(m, &k->attrs, ATTR_spare, h->spare);
   if (h->cut && (!v || !variants_read(v, h->cut, &cut) || !v->fits(m, k, &cut)))
     bug("kernel %s cannot have cut `%s`", k->name, h->cut);
   for (int i = 0; v && !h->cut && i < 2 * TUNE_STAGES; i++) {
@@ -54,7 +55,7 @@ static Module *module_of(Harness *h) {
   if (h->most) m->target.shared = m->target.shared_most;
   if (h->stream) m->target.l2 = m->target.l3 = 1;
   if (h->chunk) m->target.chunk = h->chunk;
-  if (h->multiprocessors) m->target.multiprocessors = h->multiprocessors;
+  if (h->multiprocessors) m->target.multiprocessors = h->multiprocessors + h->spare;
   for (uint32_t i = 0; i < m->fns.n; i++) {
     tune_by_rule(m, m->fns.at[i]);
     if (h->vary || h->cut) vary(h, m, m->fns.at[i]);

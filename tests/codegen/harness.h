@@ -40,6 +40,7 @@ typedef struct Harness {
                            not be read is not; 0: all, all */
   bool most;            /* on a GPU: cuts for those that allow most shared memory */
   int multiprocessors;  /* of a GPU, for resident kernels; 0: those of its target */
+  int spare;            /* as many more, which kernels with `cut` leave to messages */
   bool unfilled; /* all places of experts are empty; on a GPU nobody has written argument 1 */
   int workers;   /* target.workers: more of them make more chunks, 2 at first */
   bool (*run)(Running *r); /* all phases of a kernel; false: reported */

@@ -389,6 +389,7 @@ static int warpgroups_with(const char *elem, const char *cut, int64_t width, boo
   h->cut = *cut ? cut : NULL, h->pieces = true, h->multiprocessors = grad ? 3 : 2, h->low = -1,
   h->high = 1;
   h->int_low = 0, h->int_high = 40, h->random += (uint64_t)width;
+  h->spare = *cut && !grad;
   for (int i = 0; i < MASKS; i++) {
     AttentionShape s = group_shape(h, width);
     bool together = grad && i % 3 == 1;

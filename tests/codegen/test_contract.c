@@ -428,7 +428,7 @@ static void add_summed_places(Harness *h, int i, const char *elem, const Routed 
 static void unfilled(const char *elem, const char *cut) {
   static const Routed routed = {2, 2, 128, 72, 136};
   Harness *h = harness_new(machine);
-  h->unfilled = true, h->cut = cut, h->multiprocessors = 2;
+  h->unfilled = true, h->cut = cut, h->multiprocessors = 2, h->spare = 1;
   for (int i = 0; i < 3; i++) add_routed(h, i, elem, &routed, i);
   assert_int_equal(harness_run(h, 1e-6), 0);
   harness_free(h);
@@ -458,6 +458,7 @@ static void warpgroups(void **state) {
     const CutCase *c = &of[i].c;
     Harness *h = harness_new(machine);
     h->low = -1, h->high = 1, h->cut = c->cut, h->multiprocessors = 3 - (int)i % 3;
+    h->spare = (int)i / 2;
     for (int k = 0; k < 8; k++) add_turned(h, k, c->elem, of[i].width);
     for (int k = 8; k < 12; k++) add_routed(h, k, c->elem, &routed, k % 3);
     assert_int_equal(harness_run(h, c->tolerance), 0);
@@ -482,6 +483,7 @@ static void equal_shares(void **state) {
   for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
     Harness *h = harness_new(machine);
     h->low = -1, h->high = 1, h->cut = of[i].c.cut, h->multiprocessors = (int)of[i].ctas;
+    h->spare = (int)i % 2 * 16;
     for (int k = 0; k < 8; k++) add_turned(h, k, of[i].c.elem, of[i].width);
     for (int k = 8; k < 12; k++) add_columns(h, k, of[i].c.elem);
     add_summed_places(h, 12, of[i].c.elem, &routed);

@@ -92,6 +92,7 @@ static void columns_are_summed(void **state) {
   for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
     Harness *h = harness_new("sm_90a");
     h->low = -1, h->high = 1, h->cut = of[i].cut, h->multiprocessors = 3 - (int)i % 3;
+    h->spare = (int)i;
     for (int k = 0; k < 8; k++) add_columns(h, k, "bf16", of[i].width);
     assert_int_equal(harness_run(h, 8e-3), 0);
     harness_free(h);
@@ -115,6 +116,7 @@ static void elements_come(void **state) {
   for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
     Harness *h = harness_new("sm_90a");
     h->low = -1, h->high = 1, h->cut = of[i].cut, h->multiprocessors = 3 - (int)i % 3;
+    h->spare = (int)i;
     for (int j = 2; of[i].in_place && j >= 0; j -= 2) vec_push(h->arena, h->inplace, j);
     for (int k = 0; k < 8; k++)
       if (k % 4 < 2 || of[i].most > 1) add_elements(h, k, of[i].elem, of[i].width);
@@ -139,6 +141,7 @@ static void results_leave(void **state) {
   for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
     Harness *h = harness_new("sm_90a");
     h->low = -1, h->high = 1, h->cut = of[i].cut, h->multiprocessors = 3 - (int)i % 3;
+    h->spare = (int)i;
     for (int k = 0; k < 8; k++) add_left(h, k, of[i].elem, of[i].width);
     if (!strstr(of[i].cut, "65536")) add_places(h, 8, of[i].elem);
     assert_int_equal(harness_run(h, of[i].tolerance), 0);

@@ -125,6 +125,8 @@ static bool cut_kernel(Module *m, Fn *k, const char *text) {
   Cut cut;
   if (!text) return tune_by_rule(m, k);
   if (!v || !variants_read(v, text, &cut) || !v->fits(m, k, &cut)) return false;
+  if (m->target.wgmma && m->target.channels)
+    attr_set_int(m, &k->attrs, ATTR_spare, m->target.channels);
   v->apply(m, k, &cut);
   return true;
 }
@@ -136,6 +138,7 @@ static bool compile(Kernel *k, const Sample *s) {
   bool ok = k->m && ir_verify(k->m);
   if (ok) target_describe(k->m, target_find(s->target), 1);
   if (ok && k->m->target.wgmma) k->m->target.multiprocessors = s->ctas;
+  if (ok && s->cut) k->m->target.multiprocessors += k->m->target.channels; /* left to messages */
   for (uint32_t i = 0; ok && i < k->m->fns.n; i++)
     k->k = k->m->fns.at[i], ok = cut_kernel(k->m, k->m->fns.at[i], s->cut);
   const char *folder = ok ? work_folder(k->ctx) : NULL;

@@ -55,6 +55,9 @@ static void idle(void **state) {
   assert_true(fabs(work(arch, 133, false) / work(arch, 264, false) - 1) < 1e-9); /* two waves */
   assert_true(work(arch, 133, true) < 0.6 * work(arch, 264, true));  /* tiles of all sizes */
   assert_true(work(arch, 264, true) > 0.5 * work(arch, 264, false)); /* tiles at the border */
+  KernelShape spare = shape_of(116, 1024, 64, 128, false);
+  spare.spare = 16; /* one wave of what is left */
+  assert_true(fabs(attention_groups_work(arch, &spare) / work(arch, 132, false) - 1) < 1e-9);
   least.processors = 0;
   assert_true(work(&least, 33, false) < 0.25 * work(arch, 33, false));
 }

@@ -36,6 +36,12 @@
 #define GPU_DOT(attributes)                                                                        \
   GPU_OF("%0 : f32[A:40, K:8], %1 : f32[K:8, B:16]", "family = \"contract\", " attributes,         \
          "%2 = dot[K] %0, %1 : f32[A:40, B:16]\nreturn %2")
+#define GROUPS_WITH(attributes)                                                                    \
+  "select\ntarget {device = gpu, sm = 90, wgmma = true, multiprocessors = 132, shared = 232448, "  \
+  "..}\n"                                                                                          \
+  "kernel @k(%0 : bf16[M:4224, K:64], %1 : bf16[K:64, N:1024]) {family = \"contract\", variant = " \
+  "\"wgmma\", tile = [128, 256, 64, 64, 256, 3, 1, 1, 3, 4, 8], threads = [384], shared = "        \
+  "[182272], " attributes "} {\n%2 = dot[K] %0, %1 : bf16[M:4224, N:1024]\nreturn %2\n}\n"
 #define DOT_WITH(attributes)                                                                       \
   "select\nkernel @k(%0 : f32[A:2, K:8], %1 : f32[K:8, B:16]) {family = \"contract\", " attributes \
   "} {\n%2 = dot[K] %0, %1 : f32[A:2, B:16]\nreturn %2\n}\n"
@@ -92,6 +98,11 @@ static const Broken modules[] = {
     {"select-c5", "E1110", GPU_WITH("chunks = [1], threads = [32], shared = [101377]")},
     {"select-c5", "E1110", GPU_WITH("chunks = [1, 1], threads = [32], shared = [0, 0]")},
     {"select-c6", "E1110", GPU_WITH(GPU_ONE ", replaces = \"nothing\"")},
+    {"select-c2", "E1110", GPU_WITH(GPU_ONE ", spare = 1")},
+    {"select-c2", "E1110", GROUPS_WITH("chunks = [132], spare = 0")},
+    {"select-c2", "E1110", GROUPS_WITH("chunks = [1], spare = 132")},
+    {"select-c3", "E1110", GROUPS_WITH("chunks = [132], spare = 16")},
+    {"select-c3", "E1110", GROUPS_WITH("chunks = [116]")},
     {"select-c2", "E1110", GPU_TILE("[8, 1]", GPU_ONE)},
     {"select-c2", "E1110", GPU_TILE("[4, 9]", GPU_ONE)},
     {"select-c2", "E1110", GPU_WITH("align = [8, 16], " GPU_ONE)},
