@@ -157,19 +157,26 @@ static const char *missing(const Module *m, const Forecast *forecast) {
   return NULL;
 }
 
-Forecast plan_forecast(Module *const *programs, uint32_t n, const Fn *entry) {
+Forecast forecast_machine(const Module *m, bool stages) {
   Forecast forecast = {.measured = ""};
-  const Module *m = programs[0];
-  if (!entry || !machine_arch(m)) return forecast;
+  if (!machine_arch(m)) return forecast;
   forecast.machine = plan_machine(m), forecast.arch = arch_of(m, &forecast.machine);
   if (!forecast.arch) return forecast;
   take_rates(&forecast, m);
   forecast.lacks = missing(m, &forecast);
   if (forecast.lacks) return forecast;
-  reach(&forecast.machine, shares_of(&forecast, m, n > 1));
+  reach(&forecast.machine, shares_of(&forecast, m, stages));
   double sharing = forecast.machine.gpus ? 1 : (double)forecast.machine.in_node;
   forecast.machine.records = kernel_records(m, sharing);
   forecast.machine.shapes = ARENA_NEW(m->arena, KernelShapes);
+  return forecast;
+}
+
+Forecast plan_forecast(Module *const *programs, uint32_t n, const Fn *entry) {
+  const Module *m = programs[0];
+  if (!entry) return (Forecast){.measured = ""};
+  Forecast forecast = forecast_machine(m, n > 1);
+  if (!forecast.machine.reach) return forecast;
   forecast.step = plan_step_on(&forecast.machine, programs, n, entry);
   forecast.known = forecast.step.time.total > 0;
   if (!forecast.known) forecast.lacks = "host dram"; /* the only rate that nothing else gives */

@@ -44,6 +44,8 @@ typedef struct Forecast {
 
 const char *source_key(RateSource source); /* record, nearest, machine, model, .. */
 const char *source_words(Arena *arena, const Forecast *forecast, RateSource source);
+/* Its machine alone (reach NULL: there is no forecast); stages: of a plan with several programs. */
+Forecast forecast_machine(const Module *m, bool stages);
 /* For the programs of a plan and an entry, as plan_step. */
 Forecast plan_forecast(Module *const *programs, uint32_t n, const Fn *entry);
 /* The machine of the plan with the latency between nodes that forecasts take, at its peaks: for

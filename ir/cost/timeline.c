@@ -3,17 +3,22 @@
    A kernel takes as long as its operations or its bytes, whichever is longer. A message starts when
    the kernels have come to its start and the messages before it are over, and takes its bytes over
    the slowest link of its axis. Copies between host and GPU, and kernels of the host, have clocks
-   of their own (timeline_host.h). A wait moves the kernels' clock to the end of its message; which
-   axis that waiting counts for follows from what travels meanwhile. Where the processors of a rank
-   carry its messages themselves (`link cpu`), kernels are slower by that share while one travels.
-   Rounds that the list leaves out count as those before them; they are not drawn. Launches and
-   neighbours are not in it: bounds, as the other times of a plan. */
+   of their own (timeline_host.h). In a forecast each multiprocessor of a GPU has one kernel:
+   messages that are in flight hold some of them (target fact channels). While a kernel runs that
+   fills the GPU (gpu_fills), messages do not begin; if one is in flight when such a kernel starts,
+   its last CTAs start when the message or the first CTAs end, and take as long again. A wait moves
+   the kernels' clock to the end of its message; which axis that waiting counts for follows from
+   what travels meanwhile. Where the processors of a rank carry its messages themselves (`link
+   cpu`), kernels are slower by that share while one travels. Rounds that the list leaves out count
+   as those before them; they are not drawn. Launches and neighbours are not in it: bounds, as the
+   other times of a plan. */
 #include "timeline.h"
 #include "count.h"
 #include "ir/schedule/flight.h"
 #include "kernel_time.h"
 #include "timeline_background.h"
 #include "timeline_host.h"
+#include "ir/kernel/gpu_plan.h"
 #include "ir/plan/module_settings.h"
 #include "ir/shape/placement.h"
 #include <math.h>
@@ -21,6 +26,7 @@
 typedef struct KernelSeconds { /* counted once */
   const Fn *f;
   double seconds;
+  bool fills;
 } KernelSeconds;
 
 typedef struct ClocksAt { /* before an event */
@@ -36,6 +42,8 @@ typedef struct Clocks {
   Lanes *lanes;
   double kernels, messages; /* when each is free again */
   double computed;          /* seconds since the last wait */
+  uint32_t before;          /* number of spans when the last kernel ended: later messages began to
+                               wait since */
   double *over;             /* by event: when its message is over */
   VEC(KernelSeconds) known;
   ClocksAt *at; /* by event */
@@ -46,15 +54,17 @@ typedef struct Clocks {
   BackgroundClocks background;
 } Clocks;
 
-static double kernel_seconds(Clocks *clocks, const Fn *f) {
+static KernelSeconds kernel_of(Clocks *clocks, const Fn *f) {
   for (uint32_t i = 0; i < clocks->known.n; i++)
-    if (clocks->known.at[i].f == f) return clocks->known.at[i].seconds;
+    if (clocks->known.at[i].f == f) return clocks->known.at[i];
   KernelTime time = kernel_time(clocks->m, clocks->x, f);
-  KernelSeconds seconds = {f, kernel_sum(&time)};
+  const Arch *reach = clocks->x->reach;
+  KernelSeconds seconds = {f, kernel_sum(&time),
+                           reach && reach->processors && gpu_fills(clocks->m, f)};
   if (kernel_beside(clocks->m, f))
     seconds.seconds = clocks->x->dram > 0 ? ir_count(clocks->m, f).bytes / clocks->x->dram : 0;
   vec_push(clocks->m->arena, clocks->known, seconds);
-  return seconds.seconds;
+  return seconds;
 }
 
 static int axis_of(const Clocks *clocks, const Event *event) {
@@ -109,7 +119,7 @@ static bool run_beside(Clocks *clocks, const Event *event) {
   }
   bool host = o->code == OP_kernel && kernel_beside(clocks->m, o->callee);
   if (!host && (!clocks->host.bytes || op_stream(o) != STREAM_host)) return moved.calls > 0;
-  if (host) host_clock_kernel(&clocks->host, event, kernel_seconds(clocks, o->callee));
+  if (host) host_clock_kernel(&clocks->host, event, kernel_of(clocks, o->callee).seconds);
   else if (event_stream(clocks->m, clocks->events, event) == STREAM_host)
     host_clock_kernel(&clocks->host, event, 0);
   else return false;
@@ -124,18 +134,58 @@ static void wait_arrived(Clocks *clocks, const Event *event) {
   clocks->kernels = over;
 }
 
+/* A message that may begin when a kernel may is first if it waited for the kernel before. */
+static bool has_begun(const Clocks *clocks, uint32_t i, double time) {
+  double from = clocks->lanes->span.at[i].from;
+  return from < time || (from == time && i < clocks->before);
+}
+
+/* Messages that have not begun at `from` begin at `until`, one after the other. */
+static void delay_messages(Clocks *clocks, double from, double until) {
+  for (uint32_t i = first_behind(clocks, from); i < clocks->lanes->span.n; i++) {
+    LaneSpan *span = &clocks->lanes->span.at[i];
+    if (span->axis < 0 || has_begun(clocks, i, from)) continue;
+    double takes = span->to - span->from;
+    if (span->from < until) span->from = until, span->to = until + takes;
+    until = span->to;
+    clocks->over[span->event - clocks->events->at.at] = until;
+    if (clocks->messages < until) clocks->messages = until;
+    if (clocks->lanes->shown < until) clocks->lanes->shown = until;
+  }
+}
+
+/* The end of the message in flight at a time; 0: there is none. */
+static double in_flight(const Clocks *clocks, double time) {
+  for (uint32_t i = first_behind(clocks, time); i < clocks->lanes->span.n; i++) {
+    const LaneSpan *span = &clocks->lanes->span.at[i];
+    if (span->axis >= 0 && has_begun(clocks, i, time) && span->to > time) return span->to;
+  }
+  return 0;
+}
+
+/* A kernel that fills the GPU and would take that long alone. */
+static void fill(Clocks *clocks, double from, double takes) {
+  double over = in_flight(clocks, from), late = fmin(over - from, takes);
+  if (late > 0) clocks->kernels += late, clocks->lanes->slowed += late;
+  delay_messages(clocks, from, from + takes);
+}
+
 static void run(Clocks *clocks, const Event *event) {
   const Op *o = event_op(event);
   if (run_beside(clocks, event)) return;
   wait_arrived(clocks, event);
   double from = clocks->kernels;
-  double takes = o->code == OP_kernel ? kernel_seconds(clocks, o->callee) : 0;
+  KernelSeconds kernel = {0};
+  if (o->code == OP_kernel) kernel = kernel_of(clocks, o->callee);
+  double takes = kernel.seconds;
   clocks->computed += takes;
   clocks->kernels = from + takes;
   if (clocks->x->carries > 0) {
     double until = computed(clocks, from, takes);
     clocks->lanes->slowed += until - clocks->kernels, clocks->kernels = until;
   }
+  if (kernel.fills) fill(clocks, from, takes);
+  if (takes > 0) clocks->before = clocks->lanes->span.n;
   add_span(clocks, -1, from, clocks->kernels, event);
 }
 
@@ -252,6 +302,7 @@ static Clocks clocks_of(const Module *m, const Machine *machine, const EventList
 
 static void run_step(Clocks *clocks, Lanes *lanes) {
   clocks->lanes = clocks->host.lanes = clocks->background.lanes = lanes;
+  clocks->before = 0;
   clocks->kernels = background_begin(&clocks->background, clocks->kernels);
   for (uint32_t i = 0; i < clocks->events->at.n; i++) step(clocks, i);
 }
