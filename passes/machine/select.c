@@ -5,6 +5,7 @@
    once. */
 #include "passes/tune/gpu.h"
 #include "messages.h"
+#include "select.h"
 #include "ir/word_patterns.h"
 #include "ir/apart.h"
 #include "ir/kernel/kernel_key.h"
@@ -103,15 +104,19 @@ static void add_larger(Module *m) {
       attr_set_str(m, &m->fns.at[i]->attrs, ATTR_replaces, m->fns.at[i + 1]->name);
 }
 
+bool select_cut(Module *m, Fn *k) {
+  Module *made = module_for_kernel(m, k);
+  return tune_by_record(made, k) || tune_by_rule(made, k);
+}
+
 void pass_select(Module *m) {
   bool gpu = module_on_gpu(m);
   if (gpu) gpu_align(m), kernels_mark_apart(m);
   for (uint32_t i = 0; i < m->fns.n; i++) {
     Fn *k = m->fns.at[i];
     if (k->kind != FN_KERNEL) continue;
-    Module *made = module_for_kernel(m, k);
-    mark_places(made, k);
-    if (!tune_by_record(made, k) && !tune_by_rule(made, k)) return;
+    mark_places(m, k);
+    if (!select_cut(m, k)) return;
     if (diag_errors(m->ctx->diag)) return; /* no cut fits it */
     must(attr_get(&k->attrs, ATTR_tile) && attr_get(&k->attrs, ATTR_chunks),
          "select: kernel %s got no cut", k->name);

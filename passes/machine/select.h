@@ -1,0 +1,8 @@
+/* How pass `select` cuts one kernel, for passes that change what its cut depends on. */
+#ifndef SHARDC_SELECT_H
+#define SHARDC_SELECT_H
+#include "ir/ir.h"
+
+/* By its tuning record, else by the rule of its family. False: no cut fits it, which was said. */
+bool select_cut(Module *m, Fn *k);
+#endif
