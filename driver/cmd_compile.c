@@ -226,6 +226,16 @@ static void note_forecast(const Programs *programs) {
   }
 }
 
+/* NCCL gets no more CTAs than kernels leave multiprocessors to it (pass spare). Ranks of all
+   classes say so, since those of a communicator must agree. */
+static void limit_messages(const Programs *programs) {
+  int64_t most = 0;
+  for (uint32_t i = 0; i < programs->n; i++)
+    EACH_FN (programs->at[i], f) most = max_i64(most, attr_int(&f->attrs, ATTR_spare, 0));
+  for (uint32_t i = 0; most && i < programs->n; i++)
+    module_set(programs->at[i], "made.channels", "%lld", (long long)most);
+}
+
 static void add_programs(Cli *o, CompileParts *parts, const Programs *programs, const char *name) {
   Arena *arena = o->c->arena;
   share_hash(programs);
@@ -274,7 +284,7 @@ static Exit prepare(Cli *o, Module *m, CompileParts *parts, const char *name) {
     return cli_usage("`--emit=%s` takes one class of ranks: `--class %s`", emit_names[parts->kind],
                      class_names(o->c->arena, &programs));
   e = compare(o, parts, m, &programs);
-  if (parts->kind == EMIT_EXE) note_forecast(&programs);
+  if (parts->kind == EMIT_EXE) note_forecast(&programs), limit_messages(&programs);
   add_programs(o, parts, &programs, name);
   return e;
 }

@@ -123,7 +123,14 @@ static void be_ill(Ill ill, Device *d) {
   if (ill == STALLS) stalls = d;
 }
 
+/* The number of CTAs that a user has set stays. */
+static bool limited(bool given) {
+  const char *limit = getenv("NCCL_MAX_CTAS");
+  return limit && !strcmp(limit, given ? "8" : "16");
+}
+
 static void run_rank(int rank, const rt_axis *mesh, int naxes, Ill ill) {
+  static const rt_setting limit = {"made.channels", "16"};
   static const rt_entry entry = {.name = "step", .run = step};
   const rt_tensor tensors[] = {{.name = "w",
                                 .kind = RT_PARAM,
@@ -154,6 +161,8 @@ static void run_rank(int rank, const rt_axis *mesh, int naxes, Ill ill) {
                         .communicator = "nccl",
                         .mesh = mesh,
                         .naxes = naxes,
+                        .settings = &limit,
+                        .nsettings = 1,
                         .collectives = table,
                         .ncollectives = number_of_rows};
   Comm c = {0};
@@ -164,8 +173,10 @@ static void run_rank(int rank, const rt_axis *mesh, int naxes, Ill ill) {
   snprintf(number, sizeof number, "%d", rank);
   if (ill == FAILS && rank == FAILING) setenv("SHARDC_EMULATE_NCCL_ERROR", "20", 1);
   setenv("RANK", number, 1), setenv("LOCAL_RANK", number, 1);
+  if (naxes > 1) setenv("NCCL_MAX_CTAS", "8", 1);
   if (!rt_comm_open(&c, &p, &f) || !rt_device_start(&d, &p, &c, &o, &f) || !rt_device_join(&d, &f))
     rt_die(&f);
+  check(limited(naxes > 1), "the limit of CTAs");
   char *sent = rt_alloc(ROOM * 4);
   for (int run = 0; run < RUNS; run++) {
     fill(rt_tensor_write(&d, &tensors[0]), rank, run), fill(sent, rank, run);

@@ -6,6 +6,7 @@
    Must not: allocate, or wait, after the start. */
 #include "nccl.h"
 #include "ir/support/num.h"
+#include "runtime/base/setting.h"
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -125,9 +126,17 @@ static bool join_axis(Nccl *nccl, int axis, Fault *f) {
                   why);
 }
 
+/* Kernels of the program leave multiprocessors to that many CTAs (NCCL has one for each channel,
+   and knows this limit since 2.17). More would wait for the end of such kernels. */
+static void limit_channels(const rt_program *program) {
+  const char *most = rt_setting_of(program, "made.channels");
+  if (most) setenv("NCCL_MAX_CTAS", most, 0);
+}
+
 Nccl *rt_nccl_start(Comm *c, const CudaApi *cuda, CUcontext context, CUdeviceptr word, Fault *f) {
   Nccl *nccl = rt_alloc(sizeof *nccl);
   nccl->cuda = cuda, nccl->comm = c, nccl->context = context, nccl->word = word;
+  limit_channels(c->program);
   bool ok = rt_nccl_load(&nccl->api, f) && rt_nccl_watch_start(nccl, f);
   ok = rt_comm_all(c, "load NCCL", ok, f);
   for (int i = 0; ok && i < c->program->naxes; i++)
