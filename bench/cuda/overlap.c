@@ -4,11 +4,11 @@
    runtime and its control messages are those of a real job.
 
    overlap.list has name, ranks, bytes that a rank sends in a step, and the forecast of `plan` in
-   milliseconds: of the step, and of its exposed messages. NAME is the executable, NAME.spare the
-   same with kernels for 16 multiprocessors less. Each plan runs in the ways of the table below, so
-   the part says whether messages wait for kernels that fill the GPU, and whether a priority of
-   messages or multiprocessors left free are worth their cost. Must not: be
-   taken for a training; values are wrong. */
+   milliseconds: of the step, and of its exposed messages. NAME is the executable, NAME.full the
+   same with kernels that leave no multiprocessors to messages (pass spare). Each plan runs in the
+   ways of the table below, so the part says whether messages wait for kernels that fill the GPU,
+   and whether a priority of messages or multiprocessors left to them are worth their cost. Must
+   not: be taken for a training; values are wrong. */
 #include "bundle.h"
 #include "runtime/base/file.h"
 #include "runtime/metrics.h"
@@ -24,12 +24,12 @@ typedef struct Way { /* settings of the double */
   const char *priority, *suffix;
 } Way;
 
-enum { UNPACED, LINK, FIRST, SPARE, NETWORK, WAYS };
+enum { UNPACED, LINK, FIRST, FULL, NETWORK, WAYS };
 static const Way ways[WAYS] = {
     [UNPACED] = {"unpaced", 0, 0, "0", ""},
     [LINK] = {"450 GB/s", 450, 5, "0", ""},
     [FIRST] = {"450 GB/s, messages first", 450, 5, "1", ""},
-    [SPARE] = {"450 GB/s, 16 SMs left free", 450, 5, "0", ".spare"},
+    [FULL] = {"450 GB/s, no SMs left", 450, 5, "0", ".full"},
     [NETWORK] = {"50 GB/s", 50, 20, "0", ""},
 };
 
@@ -169,18 +169,18 @@ static void show(Bundle *b, const Line *l, const Way *w, const Result *r, const 
 
 /* One per cent of a step is worth a change. */
 static void judge(Bundle *b, const Line *l, const Result *r) {
-  double first = r[LINK].ms / r[FIRST].ms, spare = r[LINK].ms / r[SPARE].ms;
-  double best = fmax(first, spare);
-  const char *what = best < 1.01      ? "leave kernels and messages as they are"
-                     : first >= spare ? "give messages a priority"
-                                      : "leave multiprocessors free";
+  double first = r[LINK].ms / r[FIRST].ms, full = r[LINK].ms / r[FULL].ms;
+  double best = fmax(first, full);
+  const char *what = best < 1.01     ? "leave kernels and messages as they are"
+                     : first >= full ? "give messages a priority"
+                                     : "leave no multiprocessors to messages";
   put_row(b,
           "{\"name\": \"%s, forecast\", \"ms\": %s, \"exposed_ms\": %s, \"first\": %.4f, "
-          "\"spare\": %.4f, \"advice\": \"%s\"}",
-          l->word[0], l->word[3], l->word[4], first, spare, what);
-  say(b, "%-16s forecast %s ms, exposed %s. A priority makes a step %.3f times as fast, free\n",
+          "\"full\": %.4f, \"advice\": \"%s\"}",
+          l->word[0], l->word[3], l->word[4], first, full, what);
+  say(b, "%-16s forecast %s ms, exposed %s. A priority makes a step %.3f times as fast, all\n",
       l->word[0], l->word[3], l->word[4], first);
-  say(b, "%-16s multiprocessors %.3f times: %s\n", "", spare, what);
+  say(b, "%-16s multiprocessors for kernels %.3f times: %s\n", "", full, what);
 }
 
 /* A way that fails, such as a priority that the driver refuses, costs the others nothing. */
