@@ -130,6 +130,10 @@ static void decide(Sparing *sparing, const Fn *entry) {
 
 void pass_spare(Module *m) {
   const Fn *step = ir_main_entry(m);
+  if (!strcmp(module_setting(m, "made.spare", ""), "off")) { /* of a search: nobody waits */
+    m->target.channels = 0;
+    return;
+  }
   if (!module_on_gpu(m) || !module_communicator(m)->on_device) return;
   if (m->target.channels >= m->target.multiprocessors) return;
   Sparing sparing = {.m = m, .machine = forecast_machine(m, *module_class_name(m)).machine};
