@@ -174,7 +174,8 @@ static void bring(Cta *c, const Copy *copy) {
     return;
   }
   s->bytes -= copy->bytes;
-  if (copy->stamp + 1 > s->came[c->nwarps]) s->came[c->nwarps] = copy->stamp + 1;
+  uint32_t *came = &s->came[owner_in(c)];
+  if (copy->stamp + 1 > *came) *came = copy->stamp + 1;
   signal_test(c, s);
 }
 
@@ -340,7 +341,7 @@ static bool issue(Warp *w, const Op *op, int lane) {
   for (int i = 0; i < op->n; i++) copy->from[i] = (int32_t)reg_get(w, op->list[i], REG_32, lane);
   copy->signal = signal_find(w, op, lane, (uint32_t)at);
   bool good = copy->signal && read_map(w, op, lane, map, &copy->map);
-  if (good) copy->phase = copy->signal->phase, copy->stamp = interval_of_copies(c);
+  if (good) copy->phase = copy->signal->phase, copy->stamp = interval_of_copies(c, owner_in(c));
   if (!good || !check_copy(w, op, lane, copy)) return free(copy), false;
   copy->next = c->copies, c->copies = copy;
   const PtxOptions *o = &c->launch->device->o;
@@ -363,7 +364,7 @@ static bool issue_leaving(Warp *w, const Op *op, int lane) {
   uint64_t map = reg_get(w, op->b, REG_64, lane) + (uint64_t)(int32_t)op->target;
   for (int i = 0; i < op->n; i++) copy->from[i] = (int32_t)reg_get(w, op->list[i], REG_32, lane);
   bool good = read_map(w, op, lane, map, &copy->map) && check_place(w, op, lane, copy);
-  if (good) copy->stamp = interval_of_copies(c);
+  if (good) copy->stamp = interval_of_copies(c, owner_out(c));
   for (uint32_t i = 0, n = good ? rows_of(&copy->map) : 0; i < n && good; i++) {
     Row row = row_of(copy, i);
     good = check_leaving(copy, &row);

@@ -41,14 +41,14 @@ void warp_interval(Warp *w) {
 }
 
 void warp_meets(Warp *w) {
-  uint32_t *known = &w->known[w->cta->nwarps];
+  uint32_t *known = &w->known[owner_out(w->cta)];
   warp_interval(w);
   w->met = w->stamp;
   for (int i = 0; i < LANES; i++)
     if (w->left[i] > *known) *known = w->left[i];
 }
 
-uint32_t interval_of_copies(Cta *c) { return new_stamp(c, c->nwarps); }
+uint32_t interval_of_copies(Cta *c, uint32_t owner) { return new_stamp(c, owner); }
 
 /* Stamps run out: who touched what in earlier launches is forgotten. */
 void races_forget(PtxDevice *d) {
@@ -82,7 +82,7 @@ static inline bool unordered(Me *me, uint32_t who) {
   if (v < 0) return !post_orders(me->w, me->who, who);
   const Warp *w = me->w;
   bool before = (uint32_t)v == w->index || stamp < w->known[v];
-  if ((uint32_t)v == w->cta->nwarps && stamp < w->left[me->who & (LANES - 1)]) return false;
+  if ((uint32_t)v == owner_out(w->cta) && stamp < w->left[me->who & (LANES - 1)]) return false;
   if (before) me->before = stamp;
   return !before;
 }
@@ -95,7 +95,7 @@ static bool report_race(Warp *w, const Op *op, int lane, const Touch *t, uint32_
   if (v < 0)
     fault(w, op, lane, "race on %s memory: %s of bytes that another CTA %s in this launch", space,
           i, they);
-  else if ((uint32_t)v == w->cta->nwarps)
+  else if ((uint32_t)v >= w->cta->nwarps)
     fault(w, op, lane,
           "race on %s memory at %#llx: %s of bytes that a bulk copy %s, without a wait", space,
           (unsigned long long)t->offset, i, they);

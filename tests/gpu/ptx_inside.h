@@ -11,6 +11,8 @@
 #include <stddef.h>
 
 enum { LANES = 32, MAX_WARPS = 32, MAX_BARRIERS = 16, MAX_ARGS = 16, MAX_SIGNALS = 64 };
+/* Who has intervals: warps, then bulk copies into shared memory, and those out of it. */
+enum { MAX_OWNERS = MAX_WARPS + 2 };
 enum { SIGNAL_WAIT = MAX_BARRIERS + 1 }; /* Warp.waits of the first mbarrier */
 #define ALL_LANES 0xffffffffu
 #define NO_SLOT INT32_MIN
@@ -191,18 +193,17 @@ struct Warp {
   int waits;      /* barrier id + 1; SIGNAL_WAIT + number of an mbarrier; 0: it runs */
   const Op *red;  /* bar.red that waits for its result */
   uint32_t red_mask;
-  Flight *flights;               /* oldest first */
-  uint32_t groups[LANES];        /* committed by each lane */
-  uint32_t leaving[LANES];       /* .. of bulk copies to global memory */
-  Product *products;             /* oldest first */
-  uint32_t product_groups;       /* committed */
-  uint64_t polled;               /* the word that it acquired last */
-  uint32_t polls;                /* .. and how often since it acquired another */
-  uint32_t fenced;               /* its last fence.proxy.async began this interval */
-  uint32_t met;                  /* .. its last barrier */
-  uint32_t left[LANES];          /* copies out of shared memory that are over for a lane */
-  uint32_t known[MAX_WARPS + 1]; /* intervals of others that are over for this warp; those of bulk
-                                    copies are the last, after all warps */
+  Flight *flights;            /* oldest first */
+  uint32_t groups[LANES];     /* committed by each lane */
+  uint32_t leaving[LANES];    /* .. of bulk copies to global memory */
+  Product *products;          /* oldest first */
+  uint32_t product_groups;    /* committed */
+  uint64_t polled;            /* the word that it acquired last */
+  uint32_t polls;             /* .. and how often since it acquired another */
+  uint32_t fenced;            /* its last fence.proxy.async began this interval */
+  uint32_t met;               /* .. its last barrier */
+  uint32_t left[LANES];       /* copies out of shared memory that are over for a lane */
+  uint32_t known[MAX_OWNERS]; /* intervals of others that are over for this warp */
 };
 
 typedef struct Barrier {
@@ -213,15 +214,15 @@ typedef struct Barrier {
   uint32_t ones, threads;     /* bar.red: predicates that were true, all */
 } Barrier;
 
-typedef struct Signal {          /* an mbarrier */
-  uint32_t at;                   /* in shared memory */
-  uint32_t expected, pending;    /* arrivals of a phase; of these, those to come */
-  int64_t bytes;                 /* that copies have yet to bring */
-  uint32_t phase, by;            /* number; the thread that initialised it */
-  uint8_t fences;                /* FENCE_INIT, FENCE_ASYNC: that followed */
-  uint32_t came[MAX_WARPS + 1];  /* intervals that are over for who came in this phase */
-  uint32_t known[MAX_WARPS + 1]; /* .. for those that wait for the phase before */
-  uint32_t seen[MAX_WARPS];      /* phases that had ended when a warp last waited */
+typedef struct Signal {       /* an mbarrier */
+  uint32_t at;                /* in shared memory */
+  uint32_t expected, pending; /* arrivals of a phase; of these, those to come */
+  int64_t bytes;              /* that copies have yet to bring */
+  uint32_t phase, by;         /* number; the thread that initialised it */
+  uint8_t fences;             /* FENCE_INIT, FENCE_ASYNC: that followed */
+  uint32_t came[MAX_OWNERS];  /* intervals that are over for who came in this phase */
+  uint32_t known[MAX_OWNERS]; /* .. for those that wait for the phase before */
+  uint32_t seen[MAX_WARPS];   /* phases that had ended when a warp last waited */
 } Signal;
 enum { FENCE_INIT = 1, FENCE_ASYNC = 2 };
 
@@ -240,9 +241,13 @@ struct Cta {
   Copy *leaving; /* out of it, oldest first, that nobody has waited for */
   Taken *taken;
   uint32_t first_stamp;
-  uint8_t *owner; /* of stamp - first_stamp: its warp; nwarps: a bulk copy */
+  uint8_t *owner; /* of stamp - first_stamp: its warp; owner_in, owner_out: a bulk copy */
   uint32_t nowner, owner_room;
 };
+
+static inline uint32_t owner_in(const Cta *c) { return c->nwarps; }
+static inline uint32_t owner_out(const Cta *c) { return c->nwarps + 1; }
+static inline uint32_t owners(const Cta *c) { return c->nwarps + 2; }
 
 struct Launch {
   PtxDevice *device;
@@ -302,9 +307,9 @@ bool barrier_try(Cta *c, int id); /* whom the barrier holds goes on, if all came
 bool members_here(Warp *w, const Op *op, int32_t slot, uint32_t mask, Went *went);
 
 /* check.c */
-void warp_interval(Warp *w);         /* what the warp did so far is before what its lanes do next */
-void warp_meets(Warp *w);            /* the same at a barrier, for what single lanes waited for */
-uint32_t interval_of_copies(Cta *c); /* its stamp */
+void warp_interval(Warp *w); /* what the warp did so far is before what its lanes do next */
+void warp_meets(Warp *w);    /* the same at a barrier, for what single lanes waited for */
+uint32_t interval_of_copies(Cta *c, uint32_t owner); /* its stamp */
 void races_forget(PtxDevice *d);
 typedef struct Touch { /* one access of one lane */
   Plane *plane;

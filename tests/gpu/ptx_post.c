@@ -17,7 +17,7 @@ struct Post { /* a release; newest first */
   uint64_t at, old;
   uint32_t turns; /* for which the old word is read */
   uint32_t who;   /* stamp << 5 | lane of the release */
-  uint32_t first, n, known[MAX_WARPS + 1];
+  uint32_t first, n, known[MAX_OWNERS];
   Post *next;
   uint8_t owner[]; /* of n stamps from `first` on */
 };

@@ -281,7 +281,7 @@ static void start_cta(Cta *c, uint32_t index) {
   for (uint32_t i = 0; i < c->nwarps; i++) start_warp(c, i, c->warps[i].regs);
   for (uint32_t i = 0; i < c->nwarps; i++) {
     warp_interval(&c->warps[i]);
-    for (uint32_t k = 0; k <= c->nwarps; k++) c->warps[i].known[k] = c->first_stamp;
+    for (uint32_t k = 0; k < owners(c); k++) c->warps[i].known[k] = c->first_stamp;
   }
 }
 

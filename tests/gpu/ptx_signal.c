@@ -64,7 +64,7 @@ static void know(uint32_t *to, const uint32_t *from, uint32_t n) {
 void signal_test(Cta *c, Signal *s) {
   if (s->pending || s->bytes) return;
   s->phase++, s->pending = s->expected;
-  know(s->known, s->came, c->nwarps + 1);
+  know(s->known, s->came, owners(c));
   for (uint32_t i = 0; i < c->nwarps; i++)
     if (c->warps[i].waits == SIGNAL_WAIT + (int)(s - c->signals)) c->warps[i].waits = 0;
 }
@@ -75,7 +75,9 @@ static bool arrive(Warp *w, const Op *op, int lane, Signal *s) {
                  s->expected),
            false;
   s->pending--;
-  know(s->came, w->known, w->cta->nwarps + 1); /* of its own intervals those before this one */
+  know(s->came, w->known, owners(w->cta)); /* of its own intervals those before this one */
+  uint32_t *left = &s->came[owner_out(w->cta)];
+  if (w->left[lane] > *left) *left = w->left[lane];
   return true;
 }
 
@@ -145,7 +147,7 @@ static Went step_wait(Warp *w, const Op *op, uint32_t mask) {
                    "does not tell them apart",
                    s->phase - s->seen[w->index], s->at);
     s->seen[w->index] = s->phase;
-    know(w->known, s->known, w->cta->nwarps + 1);
+    know(w->known, s->known, owners(w->cta));
     return WENT_ON;
   }
   if (w->alive & ~w->parked & ~mask) { /* the warp's other lanes first */

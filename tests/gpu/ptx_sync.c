@@ -24,16 +24,16 @@ static void deliver(Warp *w, const Barrier *b) {
 
 /* The released warps know of all that the comers did. */
 static void meet(Cta *c, const Barrier *b) {
-  uint32_t joined[MAX_WARPS + 1] = {0};
+  uint32_t joined[MAX_OWNERS] = {0};
   for (uint32_t s = 0; s < c->nwarps; s++) {
     if (!(b->came >> s & 1)) continue;
-    for (uint32_t v = 0; v <= c->nwarps; v++) {
+    for (uint32_t v = 0; v < owners(c); v++) {
       uint32_t k = v == s ? b->stamps[s] : c->warps[s].known[v];
       if (k > joined[v]) joined[v] = k;
     }
   }
   for (uint32_t r = 0; r < c->nwarps; r++)
-    for (uint32_t v = 0; b->waiting >> r & 1 && v <= c->nwarps; v++)
+    for (uint32_t v = 0; b->waiting >> r & 1 && v < owners(c); v++)
       if (joined[v] > c->warps[r].known[v]) c->warps[r].known[v] = joined[v];
 }
 

@@ -75,7 +75,7 @@ bool check_fenced(Warp *w, const Op *op, int lane, uint32_t at) {
   const Cta *c = w->cta;
   if (!c->shared.cells) return true;
   uint32_t stamp = c->shared.cells[at >> 2].wrote >> 5, of = stamp - c->first_stamp;
-  if (!stamp || of >= c->nowner || c->owner[of] == c->nwarps) return true;
+  if (!stamp || of >= c->nowner || c->owner[of] >= c->nwarps) return true;
   if (stamp < c->warps[c->owner[of]].fenced) return true;
   fault(w, op, lane, "warp %u wrote the bytes at 0x%x and no fence.proxy.async followed",
         c->owner[of], at);

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-enum { ROWS = 20, COLUMNS = 200, BOX_ROWS = 8, TURNS = 4, FIRST_ROW = 16, SHARED = 2048 };
+enum { ROWS = 20, COLUMNS = 200, BOX_ROWS = 8, TURNS = 4, FIRST_ROW = 16, SHARED = 2056 };
 
 typedef struct Parts { /* of the kernel; NULL: as it should be */
   const char *room, *met, *fence, *fenced, *copy, *commit, *end;
@@ -87,11 +87,23 @@ static int wrong_of(const Parts *parts, bool check, bool late, uint64_t seed, ch
   return wrong;
 }
 
+/* A copy into other words, begun before the wait for the last one out, and waited for after it. */
+#define ROOM_AND_COPY                                                                              \
+  "add.s32 %r11, %r10, 2048; add.s32 %r12, %r10, 1024; and.b32 %r21, %r20, 1; mov.u32 %r27, 0;\n"  \
+  "setp.ne.u32 %p1, %r20, 0; @%p1 bra BRING;\n"                                                    \
+  "mbarrier.init.shared::cta.b64 [%r11], 1; fence.mbarrier_init.release.cluster;\n"                \
+  "fence.proxy.async.shared::cta;\n"                                                               \
+  "BRING: mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r11], 1024;\n"                            \
+  "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r12], "      \
+  "[%d1, {%r27, %r27}], [%r11];\ncp.async.bulk.wait_group.read 0;\n"                               \
+  "WAIT: mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r11], %r21; @!%p2 bra WAIT;"
+
 static void right(void **state) {
   (void)state;
   for (uint64_t i = 0; i < 40; i++) {
     char error[1000] = "";
-    int wrong = wrong_of(&(Parts){0}, i & 1, i & 2, i / 4, error, sizeof error);
+    Parts parts = {.room = i == 1 ? ROOM_AND_COPY : NULL};
+    int wrong = wrong_of(&parts, i & 1, i & 2, i / 4, error, sizeof error);
     if (wrong) fail_msg("case %d: %d wrong %s", (int)i, wrong, error);
   }
 }
@@ -107,6 +119,7 @@ static const struct Broken {
     {{.room = ""}, "that a bulk copy read, without a wait", NULL},
     {{.room = "cp.async.bulk.wait_group.read 1;"}, "that a bulk copy read, without a wait", NULL},
     {{.met = ""}, "that a bulk copy read, without a wait", ""},
+    {{.room = ROOM_AND_COPY, .met = ""}, "that a bulk copy read, without a wait", ""},
     {{.fence = ""}, "no fence.proxy.async followed", ""},
     {{.fenced = ""}, "no barrier between another lane's fence", ""},
     {{.commit = ""}, "that a bulk copy read, without a wait", "out of its shared memory was"},
