@@ -4,16 +4,16 @@
      if other arguments have an element for each sum (residuals, kept values), with the first tile
      of k: one lane: wait until copies have read what the warp left before; copy all panels of them
 
-     one lane: wait until copies have read what the warp left before; lanes meet
+     wait until copies have read what the warp left before; lanes meet
        or: wait until all elements have come
      for each panel of 64 columns:
        elements of the panel to registers, as sums are (ldmatrix)
-       its rooms were used before in this tile: one lane: wait until they have been read; lanes meet
+       its rooms were used before in this tile: wait until they have been read; lanes meet
        epilogue of sums where they are, two columns of a thread at once
        16-bit words to shared memory, eight rows and columns at once (stmatrix), swizzled
        fence; lanes meet; one lane: copy the panel of each result
      sums of columns (gemm_columns.c)
-     after the last tile: one lane: wait for all copies
+     after the last tile: wait for all copies
 
    So sums do not pass through shared memory, copies leave while the next panel is evaluated and the
    next tile is multiplied, and rows and columns that do not exist are not stored, without a
@@ -53,11 +53,9 @@ static Branch one_lane(Gemm *gemm) {
   return emit_if(gemm->e, warp_less(&gemm->w, gemm->w.lane, warp_i32(&gemm->w, 1)));
 }
 
-/* Groups of copies that may still read. */
+/* Groups of copies that may still read. Lanes that began none do not wait. */
 static void make_room(Gemm *gemm, int groups) {
-  Branch one = one_lane(gemm);
   bulk_leave_read(&gemm->w, groups);
-  emit_end_if(gemm->e, one);
   warp_barrier_lanes(&gemm->w);
 }
 
@@ -277,8 +275,4 @@ void gemm_leave_tile(Gemm *gemm) {
   if (gemm_has_columns(gemm)) gemm_columns_of_panels(gemm);
 }
 
-void gemm_leave_end(Gemm *gemm) {
-  Branch one = one_lane(gemm);
-  bulk_leave_wait(&gemm->w);
-  emit_end_if(gemm->e, one);
-}
+void gemm_leave_end(Gemm *gemm) { bulk_leave_wait(&gemm->w); }

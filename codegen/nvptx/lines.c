@@ -80,7 +80,7 @@ static void one_sum(Emit *e, const SumLines *lines, int i, LLVMValueRef warp, LL
   LLVMValueRef first = LLVMBuildICmp(e->builder, LLVMIntEQ, warp, emit_index(e, 0), "");
   Branch one = emit_if(e, LLVMBuildAnd(e->builder, first, inside, ""));
   LLVMValueRef sum = lines_load(e, slot(e, 0), 1);
-  for (int w = 1; w < LINES_JOINERS; w++)
+  for (int w = 1; w < LINES_JOINERS && w < lines->lines; w++) /* others have no line */
     sum = LLVMBuildFAdd(e->builder, sum, lines_load(e, slot(e, w), 1), "");
   deliver(state, i, at, sum);
   emit_end_if(e, one);

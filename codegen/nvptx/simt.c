@@ -22,9 +22,8 @@ LLVMValueRef simt_intrinsic(Emit *e, const char *name, int n, LLVMValueRef *args
   return emit_intrinsic_types(e, name, 0, NULL, n, args);
 }
 
-/* A special register whose value is in 0 .. most - 1. */
-static LLVMValueRef number_below(Emit *e, const char *name, int64_t most) {
-  LLVMValueRef x = simt_intrinsic(e, name, 0, NULL);
+/* A call whose result is in 0 .. most - 1: branches around what always runs go away. */
+static LLVMValueRef below(Emit *e, LLVMValueRef x, int64_t most) {
   LLVMMetadataRef ends[] = {LLVMValueAsMetadata(simt_i32(e, 0)),
                             LLVMValueAsMetadata(simt_i32(e, most))};
   LLVMMetadataRef node = LLVMMDNodeInContext2(e->context, ends, 2);
@@ -34,11 +33,13 @@ static LLVMValueRef number_below(Emit *e, const char *name, int64_t most) {
 }
 
 LLVMValueRef simt_thread(Emit *e) {
-  return number_below(e, "llvm.nvvm.read.ptx.sreg.tid.x", simt_threads(e, e->phase));
+  LLVMValueRef x = simt_intrinsic(e, "llvm.nvvm.read.ptx.sreg.tid.x", 0, NULL);
+  return below(e, x, simt_threads(e, e->phase));
 }
 
 LLVMValueRef simt_cta(Emit *e) {
-  return number_below(e, "llvm.nvvm.read.ptx.sreg.ctaid.x", simt_ctas(e, e->phase));
+  LLVMValueRef x = simt_intrinsic(e, "llvm.nvvm.read.ptx.sreg.ctaid.x", 0, NULL);
+  return below(e, x, simt_ctas(e, e->phase));
 }
 
 LLVMValueRef simt_lane(Emit *e) {
@@ -47,7 +48,8 @@ LLVMValueRef simt_lane(Emit *e) {
 
 LLVMValueRef simt_warp(Emit *e) {
   LLVMValueRef w = LLVMBuildLShr(e->builder, simt_thread(e), simt_i32(e, 5), "warp");
-  return simt_shuffle_from(e, w, simt_i32(e, 0));
+  int64_t warps = (simt_threads(e, e->phase) + WARP - 1) / WARP;
+  return below(e, simt_shuffle_from(e, w, simt_i32(e, 0)), warps);
 }
 
 LLVMValueRef simt_index(Emit *e, LLVMValueRef number) {

@@ -38,7 +38,7 @@ Warp warp_begin(Emit *e) {
   w.far = LLVMPointerTypeInContext(e->context, 1);
   w.shared = shared_memory(&w);
   keep_registers(&w);
-  w.cta = special(&w, "llvm.nvvm.read.ptx.sreg.ctaid.x");
+  w.cta = simt_cta(e);
   w.thread = special(&w, "llvm.nvvm.read.ptx.sreg.tid.x");
   w.lane = warp_rem(&w, w.thread, 32);
   w.warp = warp_div(&w, w.thread, 32);

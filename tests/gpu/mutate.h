@@ -33,7 +33,8 @@ typedef enum MutantKind {
   ALTER_OFFSET,   /* [r+n] becomes [r+n+size], [r] becomes [r+size] */
   NEXT_STAGE,     /* [r+n] in shared memory becomes [r+n+stage]: of the ring, the one after */
   LAST_STAGE,     /* [r+n-stage]: the one before */
-  MUTANT_KINDS
+  MUTANT_KINDS,
+  SYNC_KINDS = NEGATE_GUARD /* those before it are of synchronisation */
 } MutantKind;
 extern const char *const mutant_names[MUTANT_KINDS];
 
