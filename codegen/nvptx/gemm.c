@@ -189,7 +189,8 @@ static void multiply_all(Gemm *gemm) {
   if (mma) multiply_mma(gemm, &ring, kt);
   else multiply_fma(gemm, &ring, kt);
   emit_loop_end(emit, &loop);
-  meet(gemm, 0);
+  if (mma) meet(gemm, 0); /* zeros may be under way */
+  else warp_barrier(&gemm->w);
 }
 
 /* of a thread */
