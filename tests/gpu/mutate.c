@@ -5,8 +5,8 @@
  *   gpu_mutate [-v | -p] [KERNEL]     -v lists what nobody noticed, -p prints the PTX instead
  *
  * Exit 1 when fewer than 97 % are noticed, or 98 % of those of synchronisation, comparisons shifted
- * by one apart (README.md argues the others), or when a kernel in place of an operand is not reported although its attribute `apart`
- * denies it. */
+ * by one apart (README.md argues the others), or when a kernel in place of an operand is not
+ * reported although its attribute `apart` denies it. */
 #include "mutate.h"
 #include "codegen/codegen.h"
 #include "ir/interp/interp.h"

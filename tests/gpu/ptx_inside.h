@@ -11,7 +11,7 @@
 #include <stddef.h>
 
 enum { LANES = 32, MAX_WARPS = 32, MAX_BARRIERS = 16, MAX_ARGS = 16, MAX_SIGNALS = 64 };
-/* Who has intervals: warps, then bulk copies into shared memory, and those out of it. */
+/* Owners of intervals: warps, then bulk copies into shared memory, and those out of it. */
 enum { MAX_OWNERS = MAX_WARPS + 2 };
 enum { SIGNAL_WAIT = MAX_BARRIERS + 1 }; /* Warp.waits of the first mbarrier */
 #define ALL_LANES 0xffffffffu
