@@ -290,7 +290,7 @@ LLVMValueRef emit_fma(Emit *e, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c) {
   return emit_intrinsic(e, "llvm.fma", LLVMTypeOf(a), 3, args);
 }
 
-static LLVMValueRef emit_align(Emit *e, Elem elem) {
+LLVMValueRef emit_align(Emit *e, Elem elem) {
   return LLVMConstInt(LLVMInt32TypeInContext(e->context), (uint64_t)elem_bytes(elem), 0);
 }
 

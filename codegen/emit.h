@@ -115,6 +115,7 @@ void emit_prefetch(Emit *e, LLVMValueRef address, bool write); /* soon read, or 
 LLVMValueRef emit_fma(Emit *e, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c);
 /* plain memory: `lanes` consecutive elements of emit_type(elem) (1: a scalar), masked if mask is
  * not NULL */
+LLVMValueRef emit_align(Emit *e, Elem elem); /* that of elements, as an i32 */
 LLVMValueRef emit_load(Emit *e, Elem elem, LLVMValueRef pointer, int lanes, LLVMValueRef mask);
 void emit_store(Emit *e, Elem elem, LLVMValueRef pointer, LLVMValueRef value, LLVMValueRef mask);
 typedef struct Branch {

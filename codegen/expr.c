@@ -396,10 +396,6 @@ static LLVMValueRef all_lanes(Emit *e) {
   return LLVMConstAllOnes(LLVMVectorType(i1, (unsigned)e->lanes));
 }
 
-static LLVMValueRef alignment(Emit *e, Elem elem) {
-  return LLVMConstInt(LLVMInt32TypeInContext(e->context), (uint64_t)elem_bytes(elem), 0);
-}
-
 static LLVMValueRef spread_pointers(Emit *e, Elem elem, const Addressed *addressed) {
   LLVMValueRef offset = addressed->offset;
   return LLVMBuildGEP2(e->builder, emit_memory_type(e, elem), addressed->pointer, &offset, 1, "");
@@ -409,7 +405,7 @@ static LLVMValueRef load_spread(Emit *e, Elem elem, const Addressed *addressed, 
   LLVMTypeRef vector = LLVMVectorType(emit_memory_type(e, elem), (unsigned)e->lanes);
   LLVMValueRef pointers = spread_pointers(e, elem, addressed);
   LLVMTypeRef types[] = {vector, LLVMTypeOf(pointers)};
-  LLVMValueRef args[] = {pointers, alignment(e, elem), mask ? mask : all_lanes(e),
+  LLVMValueRef args[] = {pointers, emit_align(e, elem), mask ? mask : all_lanes(e),
                          LLVMConstNull(vector)};
   return emit_intrinsic_types(e, "llvm.masked.gather", 2, types, 4, args);
 }
@@ -417,7 +413,7 @@ static LLVMValueRef load_spread(Emit *e, Elem elem, const Addressed *addressed, 
 static LLVMValueRef load_masked(Emit *e, Elem elem, LLVMValueRef pointer, LLVMValueRef mask) {
   LLVMTypeRef vector = LLVMVectorType(emit_memory_type(e, elem), (unsigned)e->lanes);
   LLVMTypeRef types[] = {vector, LLVMTypeOf(pointer)};
-  LLVMValueRef args[] = {pointer, alignment(e, elem), mask, LLVMConstNull(vector)};
+  LLVMValueRef args[] = {pointer, emit_align(e, elem), mask, LLVMConstNull(vector)};
   return emit_intrinsic_types(e, "llvm.masked.load", 2, types, 4, args);
 }
 
@@ -461,14 +457,14 @@ static void store_spread(Emit *e, Elem elem, const Addressed *addressed, LLVMVal
                          LLVMValueRef mask) {
   LLVMValueRef pointers = spread_pointers(e, elem, addressed);
   LLVMTypeRef types[] = {LLVMTypeOf(x), LLVMTypeOf(pointers)};
-  LLVMValueRef args[] = {x, pointers, alignment(e, elem), mask ? mask : all_lanes(e)};
+  LLVMValueRef args[] = {x, pointers, emit_align(e, elem), mask ? mask : all_lanes(e)};
   emit_intrinsic_types(e, "llvm.masked.scatter", 2, types, 4, args);
 }
 
 static void store_masked(Emit *e, Elem elem, LLVMValueRef pointer, LLVMValueRef x,
                          LLVMValueRef mask) {
   LLVMTypeRef types[] = {LLVMTypeOf(x), LLVMTypeOf(pointer)};
-  LLVMValueRef args[] = {x, pointer, alignment(e, elem), mask};
+  LLVMValueRef args[] = {x, pointer, emit_align(e, elem), mask};
   emit_intrinsic_types(e, "llvm.masked.store", 2, types, 4, args);
 }
 

@@ -15,9 +15,9 @@
 #include "frontend/lower.h"
 #include "passes/math/noise.h"
 #include "passes/pass.h"
+#include "runtime/base/base.h"
 #include "runtime/device/pool.h"
 #include <stdlib.h>
-#include <time.h>
 
 typedef enum EmitKind {
   EMIT_AST,
@@ -33,12 +33,6 @@ static const char *const emit_names[] = {"ast", "ir", "c", "llvm", "asm", "ptx",
 _Static_assert(COUNT_OF(emit_names) == EMIT_COUNT, "a name per EmitKind");
 
 enum { MOST_JOBS = 1024 };
-
-static double now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* ---- where the result goes ---- */
 
@@ -376,17 +370,17 @@ static const char *said_name(const Cli *o, const CompileParts *parts, uint32_t p
 
 static Exit say_part(const Cli *o, const CompileParts *parts, uint32_t i, Exit e) {
   if (e == EXIT_FINE && parts->kind == EMIT_EXE && parts->start > 0)
-    say_done(o, parts->part.at[i].m, said_name(o, parts, i), now() - parts->start);
+    say_done(o, parts->part.at[i].m, said_name(o, parts, i), rt_now() - parts->start);
   return e;
 }
 
 static Exit build_one(Cli *o, const CompileParts *parts) {
   BuildOptions options;
-  double start = now();
+  double start = rt_now();
   Exit e = build_options(o, parts, 0, parts->output, &options);
   if (e != EXIT_FINE) return e;
   bool good = codegen_build(parts->part.at[0].m, &options);
-  return say_part(o, parts, 0, built(o, good, now() - start));
+  return say_part(o, parts, 0, built(o, good, rt_now() - start));
 }
 
 /* Starts all before it waits for any, so that compilers of host programs run concurrently with
@@ -398,15 +392,15 @@ static Exit build_objects(Cli *o, const CompileParts *parts, const char *const *
   Exit e = EXIT_FINE;
   for (uint32_t i = 0; e == EXIT_FINE && i < n; i++) {
     BuildOptions options;
-    double start = now();
+    double start = rt_now();
     if ((e = build_options(o, parts, i, object[i], &options)) != EXIT_FINE) break;
     linking[begun++] = codegen_begin(parts->part.at[i].m, &options);
-    seconds[i] = now() - start;
+    seconds[i] = rt_now() - start;
     if (diag_errors(o->c->diag)) e = EXIT_INPUT;
   }
   for (uint32_t i = 0; i < begun; i++) {
-    double start = now();
-    Exit own = built(o, codegen_end(linking[i]), seconds[i] + now() - start);
+    double start = rt_now();
+    Exit own = built(o, codegen_end(linking[i]), seconds[i] + rt_now() - start);
     own = say_part(o, parts, i, own);
     if (e == EXIT_FINE) e = own;
   }
@@ -470,7 +464,7 @@ static Exit check_kind(const Cli *o, EmitKind kind) {
 }
 
 Exit cmd_compile(Cli *o) {
-  double start = now();
+  double start = rt_now();
   EmitKind kind;
   Module *m;
   Exit e = find_emit(o, &kind);

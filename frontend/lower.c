@@ -225,13 +225,6 @@ static void check_names(World *w, const Eval *e) {
     take(w, &taken, intern_printf(names, "out.%s", e->outputs.at[i].name), e->outputs.at[i].span);
 }
 
-static bool bad_item(const World *w) {
-  for (uint32_t i = 0; i < w->files.n; i++)
-    for (uint32_t k = 0; k < w->files.at[i]->items.n; k++)
-      if (w->files.at[i]->items.at[k]->bad) return true;
-  return false;
-}
-
 static void no_train(World *w, const Choice *choice) {
   Report *r = world_error(w, "E0603", choice->model->span, "no train block for model `%s`",
                           choice->model->name);
@@ -252,7 +245,7 @@ Module *lower_program(Ctx *c, const LowerOptions *options) {
   Choice choice;
   World *w = world_load(c, options->path);
   if (w && options->written) world_add(w, options->written, options->path);
-  if (!w || bad_item(w) || diag_errors(c->diag) || !choose_program(w, options, &choice))
+  if (!w || world_has_bad(w) || diag_errors(c->diag) || !choose_program(w, options, &choice))
     return NULL;
   if (!choice.train) no_train(w, &choice);
   apply_command_line(w, &choice, options);

@@ -30,13 +30,6 @@ static bool sound(const World *w, const AstItem *item) {
 
 /* ---- models ---- */
 
-static bool has_bad(const World *w) {
-  for (uint32_t i = 0; i < w->files.n; i++)
-    for (uint32_t k = 0; k < w->files.at[i]->items.n; k++)
-      if (w->files.at[i]->items.at[k]->bad) return true;
-  return false;
-}
-
 /* NULL: something is wrong with the model, and nothing more is said about what is built on it. */
 static Eval *walk(World *w, const Choice *choice) {
   uint32_t before = w->errors;
@@ -48,7 +41,7 @@ static Eval *walk(World *w, const Choice *choice) {
   sizes_compute(e->sizes);
   watch_sizes(e, choice->model->name);
   if (!choice->base->bad) eval_model(e, choice->base);
-  return w->errors == before && !has_bad(w) ? e : NULL;
+  return w->errors == before && !world_has_bad(w) ? e : NULL;
 }
 
 static void count(const Eval *e, CheckedModel *model) {

@@ -22,6 +22,10 @@ LoopRounds loop_rounds(const Op *loop) {
   return rounds_find(attr_str(&loop->attrs, ATTR_rounds, rounds_names[ROUNDS_layers]));
 }
 
+bool loop_has_stages(const Op *op) {
+  return op->code == OP_loop && attr_get(&op->attrs, ATTR_stages);
+}
+
 bool loop_is_micro(const Op *op) { return op->code == OP_loop && loop_rounds(op) == ROUNDS_micro; }
 
 void loops_of_names(Module *m) {

@@ -15,7 +15,8 @@ typedef enum LoopRounds {
 const char *rounds_name(LoopRounds rounds);
 LoopRounds rounds_find(const char *name); /* ROUNDS_COUNT: there are no such rounds */
 LoopRounds loop_rounds(const Op *loop);
-bool loop_is_micro(const Op *op); /* a loop over the micro-batches of a step? */
+bool loop_has_stages(const Op *op); /* a loop whose rounds are those of a pipeline's stages? */
+bool loop_is_micro(const Op *op);   /* a loop over the micro-batches of a step? */
 /* In dumps from before attribute `rounds`, loops over micro-batches are told by their dim. */
 void loops_of_names(Module *m);
 

@@ -41,15 +41,10 @@ bool rt_is_rate(const rt_program *program, const char *key) {
 
 /* ---- given values ---- */
 
-static bool ends(const char *text, const char *with) {
-  size_t n = strlen(text), k = strlen(with);
-  return n >= k && !strcmp(text + n - k, with);
-}
-
 /* A decay may be 0. The program keeps 32 bits of it. */
 static bool fits(const char *key, const char *text, Fault *f) {
   char *end;
-  bool decay = ends(key, ".weight_decay");
+  bool decay = rt_text_ends(key, ".weight_decay");
   double v = strtod(text, &end);
   float kept = (float)v;
   bool number = end != text && !*end && !isspace((unsigned char)*text) && isfinite(v);
@@ -79,7 +74,7 @@ bool rt_give_rate(Run *r, const char *key, const char *value, Fault *f) {
 
 static bool is_of_flag(int flag, const char *key) {
   size_t n = strlen(flags[flag].line);
-  return !strncmp(key, flags[flag].line, n) && ends(key, flags[flag].key);
+  return !strncmp(key, flags[flag].line, n) && rt_text_ends(key, flags[flag].key);
 }
 
 /* The keys of a flag: one is given, several are not chosen from. */

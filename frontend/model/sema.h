@@ -100,6 +100,7 @@ const Decl *world_find(const World *w, Space s, Str name, bool std_only);
 const Decl *world_next(const World *w, Space s, uint32_t *at); /* all of a kind, in order */
 const char *world_nearest(const World *w, Space s, const char *name);
 Str world_file_name(const World *w, uint32_t file);
+bool world_has_bad(const World *w); /* an item with a mistake of syntax */
 Str world_place(const World *w, Span from,
                 Span s); /* "line 7", or "gpt2.shard:7" seen from another file */
 Report *world_error(World *w, const char *code, Span s, const char *format, ...)

@@ -387,3 +387,10 @@ Report *world_unbuilt(World *w, Span at, const char *format, ...) {
   va_end(args);
   return world_error(w, unbuilt_code(w), at, "%s not built yet", what);
 }
+
+bool world_has_bad(const World *w) {
+  for (uint32_t i = 0; i < w->files.n; i++)
+    for (uint32_t k = 0; k < w->files.at[i]->items.n; k++)
+      if (w->files.at[i]->items.at[k]->bad) return true;
+  return false;
+}

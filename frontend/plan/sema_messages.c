@@ -7,17 +7,13 @@ static const AstValue *option(const PlanCheck *check, const char *key) {
   return settings_value(check->item, "precision", key);
 }
 
-static bool is_word(const AstValue *value, const char *word) {
-  return value && value->kind == VALUE_PATH && !strcmp(value->path->text, word);
-}
-
 /* Pass `wire` says so of what --set asks for. */
 static void check_f16(PlanCheck *check) {
   Str type = settings_word(check->e->ctx, check->item, ITEM_PLAN, "precision", NULL);
   const char *const words[] = {"reduce", "grad"};
   for (int i = 0; i < 2; i++) {
     const AstValue *value = option(check, words[i]);
-    if (!is_word(value, "f16") || (type && !strcmp(type, "f16"))) continue;
+    if (!settings_is_word(value, "f16") || (type && !strcmp(type, "f16"))) continue;
     bool brain = type && (!strcmp(type, "bf16") || !strcmp(type, "fp8"));
     if (i && !brain) continue; /* those have gradients of f32 alone */
     Report *r = world_error(check->w, "E0602", value->span, "gradients %s f16 want a scale",
@@ -42,7 +38,8 @@ static void check_scales(PlanCheck *check) {
 /* ---- 8 bits ---- */
 
 static bool any_int8(const PlanCheck *check) {
-  return is_word(option(check, "reduce"), "int8") || is_word(option(check, "gather"), "int8");
+  return settings_is_word(option(check, "reduce"), "int8") ||
+         settings_is_word(option(check, "gather"), "int8");
 }
 
 int64_t plan_int8_numbers(const PlanCheck *check) {
@@ -81,7 +78,7 @@ static void check_gather(PlanCheck *check) {
 static void warn_rounded(PlanCheck *check, const char *key, const char *what) {
   const AstValue *value = option(check, key);
   long long n = settings_integer(check->item, ITEM_PLAN, "precision", "block");
-  if (!is_word(value, "int8")) return;
+  if (!settings_is_word(value, "int8")) return;
   world_warn(
       check->w, "W0707", value->span,
       !check->mesh.n

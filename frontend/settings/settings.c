@@ -145,6 +145,10 @@ const AstValue *setting_option(const AstSetting *setting, const char *key) {
   return NULL;
 }
 
+bool settings_is_word(const AstValue *value, const char *word) {
+  return value && value->kind == VALUE_PATH && !strcmp(value->path->text, word);
+}
+
 /* Words that separate two lists of bare values. */
 static const char *const behind_words[] = {"over", "of"};
 

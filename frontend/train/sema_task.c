@@ -167,10 +167,6 @@ static const AstValue *bare_of(const AstPairs *list) {
   return NULL;
 }
 
-static bool is_word(const AstValue *value, const char *word) {
-  return value && value->kind == VALUE_PATH && !strcmp(value->path->text, word);
-}
-
 typedef struct Windows { /* what a data line makes of tokens */
   const AstSetting *line;
   Str task;
@@ -179,7 +175,7 @@ typedef struct Windows { /* what a data line makes of tokens */
 } Windows;
 
 static bool unpacked(const AstSetting *line) {
-  return is_word(setting_option(line, "pack"), "off");
+  return settings_is_word(setting_option(line, "pack"), "off");
 }
 
 static void check_labels(Eval *e, const Windows *windows) {
@@ -201,7 +197,7 @@ static void check_ids(Eval *e, const Windows *windows) {
   if (setting_option(line, "tokenizer")) return; /* it says them */
   for (size_t i = 0; i < sizeof needs / sizeof *needs; i++) {
     bool asked = (!needs[i].task || !strcmp(needs[i].task, windows->task)) &&
-                 (!needs[i].pack || is_word(setting_option(line, "pack"), needs[i].pack));
+                 (!needs[i].pack || settings_is_word(setting_option(line, "pack"), needs[i].pack));
     if (!asked || setting_option(line, needs[i].key)) continue;
     Report *r =
         world_error(e->w, "E0606", windows->task_at, "this data line has no `%s`", needs[i].key);

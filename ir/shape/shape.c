@@ -50,7 +50,7 @@ const char *shape_one_group(const Shape *shape, int n, bool arrow) {
   return NULL;
 }
 
-static const char *in_operand(const Shape *shape, const Type *t, Str dim) {
+const char *shape_has(const Shape *shape, const Type *t, Str dim) {
   if (type_find(t, dim) >= 0) return NULL;
   return shape_why(shape, "[group-c5] dim %s is not in %s", dim, shape_text(shape, t));
 }
@@ -134,7 +134,7 @@ static const char *rule_reduce(Shape *shape) {
   Group group = shape_group(shape, 0);
   const char *why = shape_one_group(shape, -1, false);
   if (!why && !group.nfrom) why = shape_why(shape, "[reduce-c1] no dim is listed");
-  for (int i = 0; i < group.nfrom && !why; i++) why = in_operand(shape, a, group.from[i]);
+  for (int i = 0; i < group.nfrom && !why; i++) why = shape_has(shape, a, group.from[i]);
   if (!why) why = check_elem(shape, a->elem);
   if (!why) shape->out[0] = type_without(a, group.from, group.nfrom);
   return why;
@@ -153,8 +153,8 @@ static const char *check_rope(const Shape *shape) {
   if (shape->op->ngroups != 2 || seq.nfrom != 1 || dim.nfrom != 1 || seq.arrow || dim.arrow ||
       seq.from[0] == dim.from[0])
     return shape_why(shape, "[rope-c1] the dims are written [S; D]");
-  const char *why = in_operand(shape, a, seq.from[0]);
-  if (!why) why = in_operand(shape, a, dim.from[0]);
+  const char *why = shape_has(shape, a, seq.from[0]);
+  if (!why) why = shape_has(shape, a, dim.from[0]);
   if (why) return why;
   if (type_size(a, dim.from[0]) % 2) return shape_why(shape, "[rope-c2] D is not even");
   if (shape->op->nin < 1 || shape->op->nin > 2)
@@ -177,7 +177,7 @@ static const char *rule_same(Shape *shape) {
   shape->out[0] = *a;
   if (shape->op->code == OP_rope) return check_rope(shape);
   const char *why = shape_one_group(shape, 1, false);
-  if (!why) why = in_operand(shape, a, shape_group(shape, 0).from[0]);
+  if (!why) why = shape_has(shape, a, shape_group(shape, 0).from[0]);
   return why ? why : check_elem(shape, a->elem);
 }
 
@@ -191,7 +191,7 @@ static const char *rule_unstack(Shape *shape) {
   const Type *a = shape_in(shape, 0);
   Str dim = shape_group(shape, 0).from[0];
   const char *why = shape_one_group(shape, 1, false);
-  if (!why) why = in_operand(shape, a, dim);
+  if (!why) why = shape_has(shape, a, dim);
   if (why) return why;
   if (type_size(a, dim) != shape->op->nout)
     return shape_why(shape, "[unstack-c1] %u results of a dim of %lld", shape->op->nout,
@@ -260,7 +260,7 @@ static const char *rule_gather(Shape *shape) {
   const Type *w = shape_in(shape, 0), *index = shape_in(shape, 1);
   Str dim = shape_group(shape, 0).from[0];
   const char *why = shape_one_group(shape, 1, false);
-  if (!why) why = in_operand(shape, w, dim);
+  if (!why) why = shape_has(shape, w, dim);
   if (why) return why;
   if (elem_class(index->elem) != CLASS_INT)
     return shape_why(shape, "[gather-c1] the index is %s, not an int", shape_text(shape, index));

@@ -23,6 +23,7 @@ const Type *shape_carried(const Shape *s);     /* the type that the op's result 
 Group shape_group(const Shape *s, int i);      /* empty if the op has fewer */
 bool shape_same(const Type *a, const Type *b); /* same element type and dims, in any order */
 const char *shape_text(const Shape *s, const Type *t);
+const char *shape_has(const Shape *s, const Type *t, Str dim); /* why not; NULL: it has the dim */
 /* Exactly one group with n dims (n < 0: any number), with or without an arrow, each dim once; else
  * why not. */
 const char *shape_one_group(const Shape *s, int n, bool arrow);

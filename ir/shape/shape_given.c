@@ -20,11 +20,6 @@ static const char *push_axis(const Shape *shape, Type *t, Str dim, int64_t size)
   return NULL;
 }
 
-static const char *need(const Shape *shape, const Type *t, Str dim) {
-  if (type_find(t, dim) >= 0) return NULL;
-  return shape_why(shape, "[group-c5] dim %s is not in %s", dim, shape_text(shape, t));
-}
-
 static const char *agree(const Shape *shape, const Type *expected) {
   Type t = type_in_tier(*expected, shape_carried(shape)->tier); /* shape.c looks at that */
   if (shape_same(&t, shape_carried(shape))) return NULL;
@@ -75,7 +70,7 @@ static const char *given_expand(const Shape *shape, Type *t) {
 static const char *remove_dims(const Shape *shape, Type *t, int n, const Str *dims) {
   const char *why = NULL;
   for (int i = 0; i < n && !why; i++) {
-    why = need(shape, t, dims[i]);
+    why = shape_has(shape, t, dims[i]);
     *t = type_without(t, &dims[i], 1);
   }
   return why;
@@ -152,7 +147,7 @@ static const char *given_part(const Shape *shape, Type *t) {
   Group group = shape_group(shape, 0);
   const char *why = shape_one_group(shape, 1, true);
   if (!why && group.nto != 1) why = shape_why(shape, "[group-c3] one dim is expected after `->`");
-  if (!why) why = need(shape, shape_in(shape, 0), group.from[0]);
+  if (!why) why = shape_has(shape, shape_in(shape, 0), group.from[0]);
   if (why) return why;
   int64_t size = carried_size(shape, group.to[0]), at = attr_int(&shape->op->attrs, ATTR_at, 0);
   int64_t from = type_size(shape_in(shape, 0), group.from[0]);
@@ -174,7 +169,7 @@ static const char *given_concat(const Shape *shape, Type *t) {
   int64_t size = 0;
   for (int i = 0; i < group.nfrom && !why; i++) {
     const Type *a = shape_in(shape, (uint32_t)i);
-    why = need(shape, a, group.from[i]);
+    why = shape_has(shape, a, group.from[i]);
     if (why) return why;
     Type rest = type_without(a, &group.from[i], 1);
     if (i == 0) *t = rest;
@@ -194,7 +189,7 @@ static const char *given_bits(const Shape *shape, Type *t) {
   const Type *a = shape_in(shape, 0);
   const char *why = shape_one_group(shape, 1, true);
   if (!why && group.nto != 1) why = shape_why(shape, "[group-c3] one dim is expected after `->`");
-  if (!why) why = need(shape, a, group.from[0]);
+  if (!why) why = shape_has(shape, a, group.from[0]);
   if (!why && a->elem != want)
     why = shape_why(shape, "[bits-c1] the operand is %s, not %s", shape_text(shape, a),
                     elem_name(want));
@@ -213,7 +208,7 @@ static const char *given_scatter(const Shape *shape, Type *t) {
   const char *why = shape_one_group(shape, -1, true);
   if (!why && group.nto != 1)
     why = shape_why(shape, "[scatter-c1] the dims are written [A, B -> D]");
-  for (int i = 0; i < group.nfrom && !why; i++) why = need(shape, index, group.from[i]);
+  for (int i = 0; i < group.nfrom && !why; i++) why = shape_has(shape, index, group.from[i]);
   if (!why && elem_class(index->elem) != CLASS_INT)
     why = shape_why(shape, "[scatter-c2] the index is %s, not an int", shape_text(shape, index));
   if (!why && !type_contains(x, index))
@@ -229,8 +224,8 @@ static const char *given_scatter(const Shape *shape, Type *t) {
 /* The listed dims exchange blocks of `ways` ranks: from loses them, to gains them. */
 static const char *exchange(const Shape *shape, Type *t, Str joined, Str cut) {
   int64_t ways = attr_int(&shape->op->attrs, ATTR_ranks, 0);
-  const char *why = joined ? need(shape, t, joined) : NULL;
-  if (!why && cut) why = need(shape, t, cut);
+  const char *why = joined ? shape_has(shape, t, joined) : NULL;
+  if (!why && cut) why = shape_has(shape, t, cut);
   if (why || !ways) return why;
   if (joined) t->axis[type_find(t, joined)].size *= ways;
   if (cut && type_size(t, cut) % ways)

@@ -32,6 +32,23 @@ VerifyPlace verify_at_fn(const Verifier *verifier) {
   return (VerifyPlace){verifier->fn->span, verifier->fn->loc};
 }
 
+VerifyPlace verify_at_value(const Verifier *verifier, ValueId v) {
+  const Op *def = value_def(verifier->fn, v);
+  return def ? verify_at_op(def) : verify_at_fn(verifier);
+}
+
+bool verify_is_dense(const Value *v) {
+  int64_t dense = 1;
+  for (int i = v->type.rank; i-- > 0; dense *= v->type.axis[i].size)
+    if (v->type.axis[i].size > 1 && v->storage.stride[i] != dense) return false;
+  return true;
+}
+
+ValueId verify_base(const Fn *f, ValueId v) {
+  while (f->values.at[v].storage.view == VIEW_OF) v = f->values.at[v].storage.base;
+  return v;
+}
+
 /* ---- names ---- */
 
 static void check_type_names(Verifier *verifier, const Type *t, VerifyPlace at) {

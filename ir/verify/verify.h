@@ -28,6 +28,10 @@ void verify_report(Verifier *verifier, const char *code, VerifyPlace at, const c
     __attribute__((format(printf, 4, 5)));
 VerifyPlace verify_at_op(const Op *op);
 VerifyPlace verify_at_fn(const Verifier *verifier);
+VerifyPlace verify_at_value(const Verifier *verifier, ValueId v); /* where it is made */
+/* Strides of its type; the base of the views that it is of. */
+bool verify_is_dense(const Value *v);
+ValueId verify_base(const Fn *f, ValueId v);
 
 void verify_lists(Verifier *verifier);                       /* of the module */
 void verify_listed(Verifier *verifier, const Op *attention); /* its lists */

@@ -135,11 +135,6 @@ void verify_flats(Verifier *verifier) {
 
 /* ---- a body in its caller's memory ---- */
 
-static VerifyPlace value_at(Verifier *verifier, ValueId id) {
-  const Op *def = value_def(verifier->fn, id);
-  return def ? verify_at_op(def) : verify_at_fn(verifier);
-}
-
 int64_t verify_room(const Verifier *verifier, const Value *x) {
   const Fn *f = verifier->fn;
   const Storage *storage = &x->storage;
@@ -170,14 +165,14 @@ static void check_caller_bytes(Verifier *verifier, const ValueId *class, ValueId
   const Value *x = &f->values.at[id];
   const Storage *storage = &x->storage;
   if (x->def == NO_OP && !stands_in(storage, PLACE_ARG, x->result))
-    verify_report(verifier, "E1108", value_at(verifier, id),
+    verify_report(verifier, "E1108", verify_at_value(verifier, id),
                   "[room-c1] argument %u is not at the place that its caller uses", x->result);
   if (storage->place == PLACE_RESULT && storage->slot < f->results.n &&
       class[f->results.at[storage->slot]] != class[id])
-    verify_report(verifier, "E1108", value_at(verifier, id), "[room-c2] in the bytes of result %u",
-                  storage->slot);
+    verify_report(verifier, "E1108", verify_at_value(verifier, id),
+                  "[room-c2] in the bytes of result %u", storage->slot);
   if (storage->place == PLACE_FRAME && !storage_has_base(storage) && storage->at % ALIGNED)
-    verify_report(verifier, "E1108", value_at(verifier, id),
+    verify_report(verifier, "E1108", verify_at_value(verifier, id),
                   "[frame-c3] %lld of the frame is no multiple of %d", (long long)storage->at,
                   ALIGNED);
 }
@@ -206,18 +201,13 @@ void verify_declared_order(Verifier *verifier, OpId id) {
 }
 
 /* The value of which x shows elements, without changing any. */
-static ValueId shown_by(const Fn *f, ValueId v) {
-  while (f->values.at[v].storage.view == VIEW_OF) v = f->values.at[v].storage.base;
-  return v;
-}
-
 /* Is the last value written to global number `slot` the one that the entry stores in it? */
 static bool stored_at_end(const Verifier *verifier, const uint32_t *held, ValueId written,
                           uint32_t slot) {
   const Fn *f = verifier->fn;
   EACH_OP (f, op)
     if (op->code == OP_store && verifier->m->globals.at[slot] == op->global)
-      return held[op->in[0]] == slot && shown_by(f, op->in[0]) == written;
+      return held[op->in[0]] == slot && verify_base(f, op->in[0]) == written;
   return false;
 }
 
@@ -238,7 +228,7 @@ static void check_written(Verifier *verifier, const uint32_t *held, const char *
       last[held[i]] = i;
   for (uint32_t g = 0; g < verifier->m->globals.n; g++)
     if (last[g] != NO_VALUE && !stored_at_end(verifier, held, last[g], g))
-      verify_report(verifier, code, value_at(verifier, last[g]),
+      verify_report(verifier, code, verify_at_value(verifier, last[g]),
                     "[%s] written into @%s, which the entry does not store", label,
                     verifier->m->globals.at[g]->name);
 }
@@ -261,11 +251,11 @@ static void check_globals_of(Verifier *verifier) {
     const Value *x = &f->values.at[i];
     if (is_load(f, i) &&
         !stands_in(&x->storage, PLACE_GLOBAL, global_index(verifier->m, value_def(f, i)->global)))
-      verify_report(verifier, "E1108", value_at(verifier, i),
+      verify_report(verifier, "E1108", verify_at_value(verifier, i),
                     "[held-c2] @%s is loaded from elsewhere", value_def(f, i)->global->name);
     bool inside = x->storage.place == PLACE_GLOBAL;
     if (inside && (f->kind != FN_ENTRY || verifier->m->globals.at[x->storage.slot]->within))
-      verify_report(verifier, "E1108", value_at(verifier, i),
+      verify_report(verifier, "E1108", verify_at_value(verifier, i),
                     "[held-c4] a value cannot use the bytes of @%s at this op",
                     verifier->m->globals.at[x->storage.slot]->name);
   }

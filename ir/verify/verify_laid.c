@@ -41,13 +41,6 @@ static ValueId root_of(const Fn *f, ValueId v) {
   return v;
 }
 
-static bool is_dense(const Value *v) {
-  int64_t dense = 1;
-  for (int i = v->type.rank; i-- > 0; dense *= v->type.axis[i].size)
-    if (v->type.axis[i].size > 1 && v->storage.stride[i] != dense) return false;
-  return true;
-}
-
 /* The next dim of more than one element, from `from` on; the rank: none is left. */
 static int next_dim(const Type *t, int from) {
   while (from < t->rank && t->axis[from].size == 1) from++;
@@ -58,7 +51,7 @@ static int next_dim(const Type *t, int from) {
 static bool stands_together(const Laid *laid, uint32_t k) {
   const Value *part = value(laid, laid->op->in[k]), *all = value(laid, laid->op->out);
   const Group *group = &laid->op->group[0];
-  bool fine = is_dense(part), first = true;
+  bool fine = verify_is_dense(part), first = true;
   int i = next_dim(&part->type, 0), n = 0;
   for (; fine && n < all->type.rank; n++) {
     Axis axis = all->type.axis[n];
@@ -136,7 +129,7 @@ static void check_op(const Laid *laid) {
   if (over != NO_VALUE) check_over(laid, over);
   for (uint32_t k = 0; k < laid->op->nin; k++) {
     ValueId v = laid->op->in[k];
-    if (!is_dense(value(laid, laid->op->out)) || !stands_together(laid, k))
+    if (!verify_is_dense(value(laid, laid->op->out)) || !stands_together(laid, k))
       verify_report(laid->v, "E1107", verify_at_op(laid->op),
                     "[lay-c2] operand %u is not contiguous in the result", k);
     else if (over == NO_VALUE && !is_whole(laid, v))

@@ -36,11 +36,6 @@ void verify_fused(Verifier *verifier) {
 
 /* ---- order ---- */
 
-static VerifyPlace value_at(Verifier *verifier, ValueId id) {
-  const Op *def = value_def(verifier->fn, id);
-  return def ? verify_at_op(def) : verify_at_fn(verifier);
-}
-
 /* Elements must not overlap: by growing stride, each axis steps over the span of all smaller
  * ones. */
 int64_t verify_extent(const Value *v) {
@@ -63,20 +58,16 @@ int64_t verify_extent(const Value *v) {
 static void check_strides(Verifier *verifier, ValueId id) {
   const Value *value = &verifier->fn->values.at[id];
   if (!value->storage.ordered)
-    verify_report(verifier, "E1107", value_at(verifier, id), "[order-c1] a value has no strides");
+    verify_report(verifier, "E1107", verify_at_value(verifier, id),
+                  "[order-c1] a value has no strides");
   else if (verify_extent(value) < 0)
-    verify_report(verifier, "E1107", value_at(verifier, id),
+    verify_report(verifier, "E1107", verify_at_value(verifier, id),
                   "[order-c2] by these strides elements overlap");
-}
-
-static ValueId root_of(const Fn *f, ValueId v) {
-  while (f->values.at[v].storage.view == VIEW_OF) v = f->values.at[v].storage.base;
-  return v;
 }
 
 /* Does v show elements of base? All loads of a global show that global's. */
 static bool shows(const Fn *f, ValueId v, ValueId base) {
-  ValueId root = root_of(f, v);
+  ValueId root = verify_base(f, v);
   const Op *a = value_def(f, root), *b = value_def(f, base);
   bool loads = a && b && a->code == OP_load && b->code == OP_load && a->global == b->global;
   return v == base || root == base || loads;
@@ -121,13 +112,13 @@ static void check_callee_inplace(Verifier *verifier, ValueId id, const Value *va
                  ? loop_in_place(op, i, value->result)
                  : kernel_in_place(verifier->m->arena, op->callee, i, value->result);
   if (!fine)
-    verify_report(verifier, "E1107", value_at(verifier, id),
+    verify_report(verifier, "E1107", verify_at_value(verifier, id),
                   "[order-c11] @%s cannot write into the buffer of that operand", op->callee->name);
 }
 
 static void check_inplace(Verifier *verifier, ValueId id, const Value *value, const Value *base) {
   const Fn *f = verifier->fn;
-  VerifyPlace at = value_at(verifier, id);
+  VerifyPlace at = verify_at_value(verifier, id);
   if (value->def == NO_OP || !is_operand(&f->ops.at[value->def], value->storage.base))
     verify_report(verifier, "E1107", at, "[order-c4] in place of a value that is no operand");
   else if (used_after(f, value->storage.base, value->def))
@@ -146,7 +137,7 @@ static void check_inplace(Verifier *verifier, ValueId id, const Value *value, co
 static bool of_operand(const Fn *f, const Value *value) {
   const Op *op = value->def == NO_OP ? NULL : &f->ops.at[value->def];
   for (uint32_t i = 0; op && i < op->nin; i++)
-    if (root_of(f, op->in[i]) == root_of(f, value->storage.base)) return true;
+    if (verify_base(f, op->in[i]) == verify_base(f, value->storage.base)) return true;
   return false;
 }
 
@@ -178,13 +169,13 @@ static void check_view(Verifier *verifier, ValueId id) {
   const Storage *storage = &value->storage;
   if (!storage_has_base(storage)) {
     if (value->def != NO_OP && may_view(verifier->fn, value))
-      verify_report(verifier, "E1107", value_at(verifier, id),
+      verify_report(verifier, "E1107", verify_at_value(verifier, id),
                     "[order-c13] nobody writes the result of %s",
                     op_name(verifier->fn->ops.at[value->def].code));
     return;
   }
   if (storage->base >= id) {
-    verify_report(verifier, "E1107", value_at(verifier, id),
+    verify_report(verifier, "E1107", verify_at_value(verifier, id),
                   "[order-c3] a view of a value that is not defined above");
     return;
   }
@@ -193,16 +184,17 @@ static void check_view(Verifier *verifier, ValueId id) {
     check_inplace(verifier, id, value, base);
   } else if (storage->offset < 0 || storage->offset > verify_extent(base) - verify_extent(value) ||
              value->type.elem != base->type.elem) {
-    verify_report(verifier, "E1107", value_at(verifier, id),
+    verify_report(verifier, "E1107", verify_at_value(verifier, id),
                   "[order-c7] a view reaches outside of its base");
   } else if (!of_operand(verifier->fn, value)) {
-    verify_report(verifier, "E1107", value_at(verifier, id),
+    verify_report(verifier, "E1107", verify_at_value(verifier, id),
                   "[order-c10] a view of what is no operand");
   } else if (!may_view(verifier->fn, value)) {
-    verify_report(verifier, "E1107", value_at(verifier, id), "[order-c12] %s does not make views",
+    verify_report(verifier, "E1107", verify_at_value(verifier, id),
+                  "[order-c12] %s does not make views",
                   op_name(verifier->fn->ops.at[value->def].code));
   } else if (!shows_elements(verifier->fn, value)) {
-    verify_report(verifier, "E1107", value_at(verifier, id),
+    verify_report(verifier, "E1107", verify_at_value(verifier, id),
                   "[order-c18] a view of other elements than %s takes",
                   op_name(verifier->fn->ops.at[value->def].code));
   }
@@ -223,7 +215,7 @@ static void check_taken(Verifier *verifier, const Op *op) {
     bool there = arg && arg <= op->nin && result->storage.view == VIEW_INPLACE &&
                  result->storage.base == op->in[arg - 1];
     if (arg && loop_in_place(op, arg - 1, j) && !there)
-      verify_report(verifier, "E1107", value_at(verifier, op->out + j),
+      verify_report(verifier, "E1107", verify_at_value(verifier, op->out + j),
                     "[order-c14] @%s writes this into operand %u, whose bytes it does not use",
                     op->callee->name, arg - 1);
   }
@@ -259,19 +251,12 @@ static void check_boundary(Verifier *verifier, const Op *op) {
 }
 
 /* In the order of its type; an axis of one element steps nowhere. */
-static bool lies_dense(const Value *v) {
-  int64_t dense = 1;
-  for (int i = v->type.rank; i-- > 0; dense *= v->type.axis[i].size)
-    if (v->type.axis[i].size > 1 && v->storage.stride[i] != dense) return false;
-  return true;
-}
-
 /* The runtime takes its two buffers as blocks of rows, in the order of their types (message.h). */
 static void check_message(Verifier *verifier, const Op *op) {
   if (!op_between_buffers(op->code)) return;
   const Value *out = &verifier->fn->values.at[op->out],
               *in = op->nin ? &verifier->fn->values.at[op->in[0]] : out;
-  bool fine = lies_dense(in) && lies_dense(out) && in->type.rank == out->type.rank;
+  bool fine = verify_is_dense(in) && verify_is_dense(out) && in->type.rank == out->type.rank;
   for (int i = 0; fine && i < in->type.rank; i++)
     fine = in->type.axis[i].dim == out->type.axis[i].dim;
   if (!fine)
@@ -284,7 +269,7 @@ static void check_message(Verifier *verifier, const Op *op) {
 static void check_inside(Verifier *verifier, ValueId id) {
   const Storage *storage = &verifier->fn->values.at[id].storage;
   if (storage->view != VIEW_NONE || storage->place != PLACE_NONE)
-    verify_report(verifier, "E1107", value_at(verifier, id),
+    verify_report(verifier, "E1107", verify_at_value(verifier, id),
                   "[order-c9] a place or view inside of a kernel");
 }
 
@@ -442,7 +427,7 @@ static void check_conflicts(Places *places) {
 static void check_place(Verifier *verifier, ValueId id) {
   const Value *value = &verifier->fn->values.at[id];
   const Storage *storage = &value->storage;
-  VerifyPlace at = value_at(verifier, id);
+  VerifyPlace at = verify_at_value(verifier, id);
   if (storage->place == PLACE_NONE)
     verify_report(verifier, "E1108", at, "[place-c1] a value has no bytes");
   if (storage->at < 0 || storage->at % elem_bytes(value->type.elem))
@@ -466,14 +451,14 @@ static bool of_argument(const Fn *f, const ValueId *class, ValueId v, uint32_t a
 static void check_shared(Verifier *verifier, const ValueId *class, ValueId id) {
   const Storage *storage = &verifier->fn->values.at[id].storage;
   if (storage->place == PLACE_ARG && !of_argument(verifier->fn, class, id, storage->slot))
-    verify_report(verifier, "E1108", value_at(verifier, id),
+    verify_report(verifier, "E1108", verify_at_value(verifier, id),
                   "[place-c7] in the bytes of argument %u", storage->slot);
   if (!storage_has_base(storage)) return;
   const Value *base = &verifier->fn->values.at[storage->base];
   int64_t offset = storage->view == VIEW_OF ? storage->offset * elem_bytes(base->type.elem) : 0;
   if (storage->place != base->storage.place || storage->slot != base->storage.slot ||
       storage->at != base->storage.at + offset)
-    verify_report(verifier, "E1108", value_at(verifier, id),
+    verify_report(verifier, "E1108", verify_at_value(verifier, id),
                   "[place-c6] a view is not placed in its base");
 }
 

@@ -41,6 +41,7 @@ void order_results(Module *m);
 /* order_preferences.c: the order that the users of each value prefer, callers first: NULL or a
    type with its dims. Results of called bodies get their layout from it. */
 const Type **order_preferences(Module *m, const Fn *f);
+const Op *order_dot_of(const Fn *kernel); /* its product; NULL: it has none */
 
 /* order_codes.c: operands of products in 8 bits that a GPU keeps as codes: their layout; then, with
    all layouts, attribute `codes` of the kernels that write and read them */

@@ -82,15 +82,9 @@ static bool dims_before(const Op *o, const Type *operand, SummedDims *dims) {
   return true;
 }
 
-static const Op *dot_of(const Fn *k) {
-  EACH_OP (k, o)
-    if (o->code == OP_dot) return o;
-  return NULL;
-}
-
 /* The dims of the root of operand i of a product that it sums, in the root's order. */
 static bool summed_dims(const Coding *coding, const Op *call, uint32_t i, SummedDims *dims) {
-  const Op *dot = dot_of(call->callee);
+  const Op *dot = order_dot_of(call->callee);
   const Fn *f = coding->f;
   *dims = (SummedDims){.n = dot->group[0].nfrom};
   memcpy(dims->dim, dot->group[0].from, sizeof *dims->dim * (size_t)dims->n);
@@ -141,7 +135,7 @@ static bool has_places(const Module *m, const Type *t) {
 
 static bool may_multiply(const Coding *coding, const Op *call) {
   const Fn *k = call->code == OP_kernel ? call->callee : NULL;
-  const Op *dot = k ? dot_of(k) : NULL;
+  const Op *dot = k ? order_dot_of(k) : NULL;
   if (!dot || !attr_get(&dot->attrs, ATTR_eights) || calls_of(coding->m, k) != 1) return false;
   if (has_places(coding->m, value_type(k, dot->in[0]))) return false;
   for (int i = 0; i < 2; i++)
@@ -155,7 +149,7 @@ static bool has_operands(const Coding *coding, const Op *call) {
   const Fn *k = call->callee;
   for (int i = 0; i < 2; i++) {
     SummedDims dims;
-    uint32_t a = (uint32_t)factor_of(k, dot_of(k), i);
+    uint32_t a = (uint32_t)factor_of(k, order_dot_of(k), i);
     ValueId root = coding->root[call->in[a]];
     if (!coding->coded[root] || !summed_dims(coding, call, a, &dims)) return false;
     if (!in_blocks(coding, root, &dims)) return false;
@@ -170,8 +164,8 @@ static void drop_products(Coding *coding) {
 
 static bool is_factor(const Coding *coding, OpId op, uint32_t operand) {
   const Fn *k = coding->f->ops.at[op].callee;
-  return coding->product[op] &&
-         (factor_of(k, dot_of(k), 0) == (int)operand || factor_of(k, dot_of(k), 1) == (int)operand);
+  return coding->product[op] && (factor_of(k, order_dot_of(k), 0) == (int)operand ||
+                                 factor_of(k, order_dot_of(k), 1) == (int)operand);
 }
 
 static bool drop_values(Coding *coding) {
@@ -227,7 +221,7 @@ void order_prefer_codes(Module *m, const Fn *f, const Type **want) {
     const Op *call = &f->ops.at[i];
     for (int k = 0; coding.product[i] && k < 2; k++) {
       SummedDims dims;
-      uint32_t a = (uint32_t)factor_of(call->callee, dot_of(call->callee), k);
+      uint32_t a = (uint32_t)factor_of(call->callee, order_dot_of(call->callee), k);
       ValueId root = coding.root[call->in[a]];
       if (want[root] || !summed_dims(&coding, call, a, &dims)) continue;
       Type *order = ARENA_NEW(m->arena, Type);
@@ -276,7 +270,7 @@ static bool mark_product(const Coding *coding, const Op *call) {
   bool good = true;
   for (int i = 0; i < 2 && good; i++) {
     Codes codes;
-    uint32_t a = (uint32_t)factor_of(k, dot_of(k), i);
+    uint32_t a = (uint32_t)factor_of(k, order_dot_of(k), i);
     good = codes_of(coding, call, a, &codes);
     if (good) kernel_add_codes(coding->m, k, a, &codes);
   }
@@ -288,7 +282,7 @@ static bool mark_product(const Coding *coding, const Op *call) {
 static void mark_values(const Coding *coding, const Op *call) {
   for (int i = 0; i < 2; i++) {
     Codes codes, already;
-    uint32_t a = (uint32_t)factor_of(call->callee, dot_of(call->callee), i);
+    uint32_t a = (uint32_t)factor_of(call->callee, order_dot_of(call->callee), i);
     const Op *made = value_def(coding->f, coding->root[call->in[a]]);
     uint32_t buffer = made->nin + (coding->root[call->in[a]] - made->out);
     if (kernel_codes(made->callee, buffer, &already)) continue;

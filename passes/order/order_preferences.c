@@ -39,7 +39,7 @@ static void prefer_kernel(Module *m, const Fn *f, const Op *o, const Type **want
     prefer(m, want, o->out + i, value_type(f, o->out + i), order);
 }
 
-static const Op *dot_of(const Fn *kernel) {
+const Op *order_dot_of(const Fn *kernel) {
   EACH_OP (kernel, o)
     if (o->code == OP_dot) return o;
   return NULL;
@@ -67,12 +67,12 @@ static const Type *summed_last(Module *m, const Op *dot, const Type *t) {
    dims that are summed together come last. */
 static void prefer_product(Module *m, const Fn *f, const Op *o, const Type **want) {
   const Fn *k = o->callee;
-  const Op *dot = dot_of(k);
+  const Op *dot = order_dot_of(k);
   if (module_on_gpu(m) || !dot) return;
   for (uint32_t i = 0; i < o->nin; i++) {
     const Op *def = value_def(f, o->in[i]);
     bool factor = dot->in[0] == k->args.at[i] || dot->in[1] == k->args.at[i];
-    if (!factor || !def || def->code != OP_kernel || dot_of(def->callee)) continue;
+    if (!factor || !def || def->code != OP_kernel || order_dot_of(def->callee)) continue;
     const Type *order = summed_last(m, dot, value_type(f, o->in[i]));
     if (order) prefer(m, want, o->in[i], value_type(f, o->in[i]), order);
   }

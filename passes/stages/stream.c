@@ -65,10 +65,6 @@ static Str state_of(const StageStream *stream, ValueId v) {
   return stream->body->values.at[v].placed.on[stream->axis];
 }
 
-static bool is_stages(const Op *o) {
-  return o->code == OP_loop && attr_get(&o->attrs, ATTR_stages);
-}
-
 /* A slice of a value that all stages have, such as an option per layer, is not sent. */
 static bool goes_over(const StageStream *stream, const Op *o) {
   return op_family(o->code) == FAMILY_COLLECTIVE && op_collective(o->code)->way != SEND_NONE &&
@@ -162,7 +158,7 @@ static ValidAt where_of(StageStream *stream, const Op *o, ValueId result) {
 
 static void see(StageStream *stream, OpId id) {
   const Op *o = &stream->body->ops.at[id];
-  if (is_stages(o)) {
+  if (loop_has_stages(o)) {
     see_stages(stream, id);
     return;
   }
@@ -249,7 +245,7 @@ static void copy_op(StageStream *stream, Rebuild *rebuild, const Op *o) {
     return;
   }
   bool sum = o->nout == 1 && stream->at[o->out] == SPREAD && !keeps_a_stage(stream, o) &&
-             !is_stages(o) && !state_of(stream, o->out);
+             !loop_has_stages(o) && !state_of(stream, o->out);
   ValueId *in = ARENA_ARRAY(stream->m->arena, ValueId, o->nin + 1);
   for (uint32_t i = 0; i < o->nin; i++)
     in[i] = sum ? spread(stream, rebuild, o->in[i]) : rebuild->map[o->in[i]];
@@ -413,7 +409,7 @@ static void check_chunks(StageStream *stream, int64_t layers) {
 
 static bool find_stages(StageStream *stream) {
   EACH_OP (stream->body, o) {
-    if (!is_stages(o) || !loop_shape(o).streams) continue;
+    if (!loop_has_stages(o) || !loop_shape(o).streams) continue;
     stream->name = attr_str(&o->attrs, ATTR_stages, NULL);
     stream->axis = mesh_find(stream->m, stream->name);
     stream->chunks = (Chunks){stream->m, o->group[0].from[0], stream->axis, plan_chunks(stream->m)};

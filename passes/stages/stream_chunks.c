@@ -20,10 +20,6 @@ typedef struct ChunkCut {
   ValueId **piece; /* by value of r.from: of each chunk; NULL: it is whole */
 } ChunkCut;
 
-static bool is_stages(const Op *o) {
-  return o->code == OP_loop && attr_get(&o->attrs, ATTR_stages);
-}
-
 /* ---- pieces ---- */
 
 static ValueId *new_pieces(ChunkCut *cut, ValueId v) {
@@ -106,7 +102,7 @@ static void copy_pieces(ChunkCut *cut, const Op *o) {
 }
 
 static void copy_op(ChunkCut *cut, const Op *o) {
-  if (is_stages(o)) {
+  if (loop_has_stages(o)) {
     cut_loop(cut, o);
   } else if (goes_by_piece(cut, o)) {
     copy_pieces(cut, o);
@@ -122,7 +118,7 @@ static void copy_op(ChunkCut *cut, const Op *o) {
 static bool is_left(const Fn *body, ValueId v) {
   const Op *o = value_def(body, v);
   if (o && o->nin == 1 && op_flags(o->code) & POINT) return is_left(body, o->in[0]);
-  return o && is_stages(o) && v - o->out >= loop_shape(o).carry;
+  return o && loop_has_stages(o) && v - o->out >= loop_shape(o).carry;
 }
 
 bool chunks_sum(const Fn *body, uint32_t carried) {
@@ -177,7 +173,7 @@ typedef struct PartsCut { /* the rest of the loop */
 
 static OpId first_stages(const Fn *body) {
   OpId i = 0;
-  while (i < body->ops.n && !is_stages(&body->ops.at[i])) i++;
+  while (i < body->ops.n && !loop_has_stages(&body->ops.at[i])) i++;
   must(i < body->ops.n, "pipeline: @%s has lost its layers", body->name);
   return i;
 }
@@ -187,7 +183,7 @@ static bool *waits_for_others(const Chunks *chunks, const Fn *body, OpId first) 
   bool *waits = ARENA_ARRAY(chunks->m->arena, bool, body->ops.n + 1);
   for (OpId i = first + 1; i < body->ops.n; i++) {
     const Op *o = &body->ops.at[i];
-    waits[i] = is_stages(o);
+    waits[i] = loop_has_stages(o);
     for (uint32_t k = 0; k < o->nin; k++) {
       OpId def = body->values.at[o->in[k]].def;
       waits[i] |= def != NO_OP && waits[def];

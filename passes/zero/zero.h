@@ -69,6 +69,11 @@ typedef struct ZeroGroup {
   int64_t gradient; /* elements that a rank holds of its sum */
 } ZeroGroup;
 
+/* Elements of the flat value, its padding included. */
+static inline int64_t zero_padded(const ZeroGroup *group) {
+  return group->buckets * group->piece * group->ways;
+}
+
 /* The piece of a group's gradient that is added up by itself: all rounds, or those of a chunk of
    layers, each of which has loops of its own (stream_chunks.c). */
 typedef struct ZeroPart {

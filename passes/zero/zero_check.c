@@ -26,13 +26,9 @@ static const char *say(const Zero *zero, const char *name, const char *what, int
 
 /* ---- groups ---- */
 
-static int64_t padded(const ZeroGroup *group) {
-  return group->buckets * group->piece * group->ways;
-}
-
 static int64_t held(const ZeroGroup *group, bool shard) {
   int64_t rounds = group->rounds.dim ? group->rounds.size : 1;
-  return rounds * padded(group) / (shard ? group->ways : 1);
+  return rounds * zero_padded(group) / (shard ? group->ways : 1);
 }
 
 /* Padding is less than a unit of every bucket; if members begin at buckets, less than a bucket of
@@ -51,8 +47,10 @@ static const char *check_members(const Zero *zero, const ZeroGroup *group) {
   }
   int64_t most =
       all + group->buckets * (unit + 1) + (group->measured ? group->member.n * bucket : 0);
-  if (at > padded(group)) return say(zero, group->name, "members end at", at, padded(group));
-  return padded(group) > most ? say(zero, group->name, "padded to", padded(group), most) : NULL;
+  if (at > zero_padded(group))
+    return say(zero, group->name, "members end at", at, zero_padded(group));
+  return zero_padded(group) > most ? say(zero, group->name, "padded to", zero_padded(group), most)
+                                   : NULL;
 }
 
 static const char *check_held(const Zero *zero, const ZeroGroup *group) {

@@ -14,13 +14,9 @@ static void push(Type *type, Str dim, int64_t size) {
   type->axis[type->rank++] = (Axis){dim, size};
 }
 
-static int64_t padded(const ZeroGroup *group) {
-  return group->buckets * group->piece * group->ways;
-}
-
 Type zero_flat_type(const ZeroGroup *group, Elem e, bool all) {
   Type t = led_by(group, e, all);
-  push(&t, group->flat, padded(group));
+  push(&t, group->flat, zero_padded(group));
   return t;
 }
 
@@ -59,7 +55,7 @@ static void param_dims(const Global *global, Str *dims) {
 /* Elements of padding after a member. */
 static int64_t gap_behind(const ZeroGroup *group, uint32_t i) {
   const ZeroMember *member = &group->member.at[i];
-  return (i + 1 < group->member.n ? member[1].begin : padded(group)) - member->begin -
+  return (i + 1 < group->member.n ? member[1].begin : zero_padded(group)) - member->begin -
          member->count;
 }
 
@@ -155,7 +151,7 @@ static int owned_dims(const ZeroGroup *group, Str *dims) {
 }
 
 ValueId zero_cut(Zero *zero, Fn *fn, const ZeroGroup *group, ValueId flat, bool all) {
-  must(type_size(value_type(fn, flat), group->flat) == padded(group),
+  must(type_size(value_type(fn, flat), group->flat) == zero_padded(group),
        "zero: %s is cut before it is padded", group->name);
   Str to[ZERO_AXES + 2];
   Group map = group_map(1, &group->flat, owned_dims(group, to), to);
