@@ -205,7 +205,8 @@ static void tell_rest(const Run *r, const Evaluation *evaluation) {
 int rt_eval(Run *r) {
   Fault f = {0};
   Outputs outputs = {0};
-  if (!rt_open_data(r, &f)) rt_die_on_all(r, &f);
+  bool recalled = r->o.at[OPT_init].given || rt_recall_data(r, &f);
+  if (!recalled || !rt_open_data(r, &f)) rt_die_on_all(r, &f);
   if (!r->data.valid.samples) {
     rt_fault(&f, 203, "there is no validation data, or less than one sample of it");
     rt_help(&f, "--valid FILE, or --valid 10%% for the end of the training data");

@@ -54,7 +54,7 @@ static bool fits(const char *key, const char *text, Fault *f) {
   return false;
 }
 
-static void add_line(Run *r, const char *key, const char *value) {
+void rt_give_line(Run *r, const char *key, const char *value) {
   char *before = r->given;
   r->given = rt_format("%s%s=%s\n", before ? before : "", key, value);
   free(before);
@@ -68,7 +68,7 @@ static const char *find(const Run *r, const char *key) {
 bool rt_give_rate(Run *r, const char *key, const char *value, Fault *f) {
   if (!fits(key, value, f)) return false;
   if (find(r, key)) return rt_fault(f, 104, "%s is given twice", key);
-  add_line(r, key, value);
+  rt_give_line(r, key, value);
   return true;
 }
 
@@ -110,9 +110,9 @@ bool rt_give_rates(Run *r, Fault *f) {
 void rt_keep_rates(Run *r, const char *then) {
   char *lines = rt_copy_text(then ? then : "", then ? strlen(then) : 0), *at = lines, *key, *value;
   while (rt_next_setting(&at, &key, &value)) {
-    if (find(r, key)) continue;
+    if (find(r, key) || rt_is_given_data(key)) continue;
     bool open = rt_is_rate(r->p, key);
-    if (open) add_line(r, key, value);
+    if (open) rt_give_line(r, key, value);
     if (rt_is_first(r) && open) rt_note("%s is %s, as the resumed run was told", key, value);
     else if (rt_is_first(r))
       rt_note("%s was %s in the resumed run, this executable has it compiled in", key, value);

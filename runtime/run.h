@@ -67,7 +67,13 @@ bool rt_give_rate(Run *r, const char *key, const char *value, Fault *f); /* by -
 bool rt_give_rates(Run *r, Fault *f); /* by --lr, --weight-decay, --clip */
 /* Those that the resumed run was given stay, unless this one gives others. */
 void rt_keep_rates(Run *r, const char *then);
-void rt_set_rates(Run *r); /* before the first step */
+void rt_set_rates(Run *r);                                     /* before the first step */
+void rt_give_line(Run *r, const char *key, const char *value); /* to what checkpoints keep */
+
+/* given_data.c: the data that the command line names, which checkpoints keep */
+bool rt_is_given_data(const char *key);
+void rt_keep_data(Run *r);             /* before the first step */
+bool rt_recall_data(Run *r, Fault *f); /* before rt_open_data, of a run that goes on or is read */
 
 /* nonfinite.c: steps whose loss or gradients are not finite */
 bool rt_guarded(const rt_program *p);     /* such a step changes nothing */

@@ -514,6 +514,7 @@ static bool start(Train *train, Fault *f) {
   if (!(train->step = rt_entry_find(r->p, "step")))
     return rt_fault(f, 801, "this executable has no entry `step`");
   train->later = rt_phase_entry(r), train->looks = rt_freeze_window(r);
+  if (resumes && !rt_recall_data(r, f)) return false;
   if (!rt_open_port(r, train->steps, &train->port, f) || !rt_open_data(r, f) ||
       !rt_run_folder(r, !resumes, f) || !rt_start_device(r, f))
     return false;
@@ -526,6 +527,7 @@ static bool start(Train *train, Fault *f) {
   if (!(resumes ? resume(train, f) : rt_initialise(r, f))) return false;
   if (!there && !rt_hold_folder(r, !resumes, f)) return false;
   if (!rt_can_finish(r, f) || !open_record(r, f) || !rt_rank_log(r, f)) return false;
+  rt_keep_data(r);
   r->at.given = r->given, rt_set_rates(r);
   train->from = rt_phase_from(r);
   if (!rt_phase_fits(r, train->from, f)) return false;

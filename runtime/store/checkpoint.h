@@ -73,6 +73,8 @@ bool rt_holds_checkpoints(const char *folder);
 /* --init from one checkpoint, or from the newest of a run: parameters alone. */
 bool rt_checkpoint_parameters(const char *from, const Device *d, Fault *f);
 
+/* Progress.given in new memory; NULL: nothing, or it cannot be read. */
+char *rt_checkpoint_given(const char *folder);
 bool rt_state_check(Bytes text, Fault *f); /* is this a good state.json? */
 
 /* --init (weights.c): parameters by name from safetensors files; h.*.x also from h.0.x, h.1.x, ..

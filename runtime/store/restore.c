@@ -357,6 +357,14 @@ static bool open_state(const char *folder, State *state, Fault *f) {
   return ok;
 }
 
+char *rt_checkpoint_given(const char *folder) {
+  State state;
+  Fault unread = {0};
+  open_state(folder, &state, &unread);
+  free(state.file), free(state.settings);
+  return state.given;
+}
+
 /* The programs of one executable are one compilation, for several targets. */
 static bool of_this_executable(const State *state, const Device *d) {
   for (const rt_program *program = d->first; program; program = program->next)

@@ -84,6 +84,24 @@ def case_nothing_to_do():
     check([x for x in os.listdir(path('copy')) if x.startswith('step-')] == ['step-000003'], 'of the other run')
 
 
+def case_recalled():
+    """A run that goes on or is read takes the data that it was told, unless it is told other data."""
+    shutil.copy(path('text.txt'), path('other.txt'))
+    toy('train', '--data', 'other.txt', '--valid', '20%', '--shuffle', 'off', '--out', 'told', '--steps', '2')
+    noted = ['note: --data other.txt, as the run was told', 'note: --valid 20%, as', 'note: --shuffle off, as']
+    out = toy('train', '--resume', '--out', 'told', '--steps', '3', says=noted[0])
+    check(all(x in out for x in noted) and 'read other data' not in out, 'the same data: ' + out)
+    out = toy('eval', '--out', 'told', says=noted[1])
+    check(out.count('note: --') == 3, 'also by a run that recalled it')
+    out = toy('eval', '--resume=told/step-000003', '--set', 'data.valid=text.txt', says=noted[0])
+    check('--valid 20%' not in out, 'other validation data')
+    check('as the run was told' not in toy('eval', '--out', 'told', '--data', 'text.txt', '--valid', '10%'), 'all told')
+    toy('eval', '--init', 'told', expect=4, says='R0205')              # the parameters alone
+    toy('train', '--data', 'text.txt', '--out', 'told', '--resume', '--steps', '4', says='read other data')
+    out = toy('eval', '--out', 'told', '--valid', '10%', says='note: --data text.txt, as the run was told')
+    check(out.count('note: --') == 1, 'what it was told last')
+
+
 def case_numbers():
     """Every option that takes a number, with numbers that it cannot take."""
     bad = {'count': ['-1', 'inf', 'nan', '1e3', '', '99999999999999999999', '1000000000000001', '1.5', '0x10'],
