@@ -71,6 +71,8 @@ try:
         open(f'{folder}/{name}.ir', 'w').write(recut(text, by, ctas, spare))
         run(shardc, 'compile', f'{name}.ir', '--equal', 'off', '--keep', f'kept_{name}', '-o', name, '-q')
         run(f'./{name}', 'train', '--out', f'{name}_out')
+    if 'made.channels = 4' not in run('./spare', 'info') or 'made.channels' in run('./leave', 'info'):
+        sys.exit('the executable does not know how many CTAs of messages its kernels have room for')
     left = [x for x in os.listdir(f'{folder}/kept_leave') if x.endswith('.ptx') and
             'bulk_group' in open(f'{folder}/kept_leave/{x}').read()]
     brought = [x for x in left if 'ldmatrix' in open(f'{folder}/kept_leave/{x}').read()]

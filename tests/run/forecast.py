@@ -3,7 +3,7 @@
 Its parts add up to the step, for plans of all kinds; it is never below the bound; twice the rate of products, memory,
 launches or a link, given by the line `reached`, halves that part and no other; published rates are used and named where
 the block has none; a rate that no arch has leaves no forecast, and its line is named; rates above their peaks are
-refused at the word.
+refused at the word. Kernels by wgmma leave multiprocessors to messages where that makes a step faster.
 """
 import json, os, re, shutil, subprocess, sys
 from common import EXAMPLES, check, run, workdir
@@ -50,6 +50,31 @@ def parts(forecast):
         sum(s['exposed'].values())
 
 
+def room():
+    """Kernels by wgmma leave multiprocessors to messages in flight, where a step is then faster."""
+    large = MODEL.replace('Pos = 128; Vocab = 512; Embed = 256; Heads = 4; Layers = 8',
+                          'Embed = 1600; Heads = 25; Layers = 4').replace('Seq = 128; batch 64', 'Seq = 1024; batch 32')
+    early = 'place Batch -> data\nzero 3 over data prefetch = 1 overlap = on'
+    line = 'm.shard', '--model', 'S', '--plan', 'p', '--quiet', '--target'
+
+    def told(lines, target, *options):
+        open(f'{folder}/m.shard', 'w').write((large % ('sm_90a', ALL, INTER, 'data = 8', lines)).replace('micro 4', ''))
+        return json.loads(run(SHARDC, 'plan', *line, target, *options, '--json', cwd=folder)[0])
+    one, = (plan := told(early, 'sm_90a'))['spare']
+    check(one['seconds'] < 0.98 * one['seconds_if_none'] and one['seconds'] <= one['seconds_if_all'], one)
+    check(one['kernels'] and all(k['multiprocessors'] == 16 for k in one['kernels']), one)
+    check(' of 132 multiprocessors' in one['decision'] and abs(parts(plan['forecast']) /
+          plan['forecast']['seconds_per_step'] - 1) < 1e-3, plan['forecast'])
+    for lines, target in (early, 'sm_90'), ('place Batch -> data\nzero 3 over data', 'sm_90a'):
+        check('spare' not in told(lines, target), f'{target}: {lines}')
+    told(early, 'sm_90a')
+    text = run(SHARDC, 'dump', *line, 'sm_90a', '--after', 'clean', cwd=folder)[0]
+    for channels, leaves in (16, True), (0, False), (132, False):
+        open(f'{folder}/some.ir', 'w').write(text.replace(' channels = 16,', f' channels = {channels},'))
+        kernels = run(SHARDC, 'dump', 'some.ir', '--after', 'spare', cwd=folder)[0]
+        check(('spare = 16' in kernels) == leaves and (' spare = ' in kernels) == leaves, f'{channels} channels')
+
+
 def background(pcie):
     """A plan of one GPU that copies its inputs and its snapshots over a link of that rate."""
     text = (MODEL % ('sm_80', 'f32 = 20TFLOPS hbm = 2TB/s', '', 'data = 1', 'place Batch -> data')).replace(
@@ -90,6 +115,7 @@ try:
         near(s['snapshots'], s['snapshot'] / 20)
         near(j['seconds_per_step'], max(step, s['send_inputs']) + s['snapshots'])
         check((s['inputs'] > 0.5 * ahead / pcie) == slow, f'inputs at {pcie} bytes per second: {s}')
+    room()
     # a rate counts where it should, and nowhere else
     slow, fast = (plan('zero 2', products=f'{n}TFLOPS', attention='5TFLOPS', memory=f'{n}TB/s', launch=f'{4 // n}us',
                        inter=f'{n}GB/s')[0]['forecast']['seconds'] for n in (1, 2))
