@@ -156,10 +156,10 @@ void explain_no_axes(Eval *e, const Call *call) {
     Dims only = dims_without(&call->arg[0].dims, &call->arg[1].dims);
     shared = dims_without(&call->arg[0].dims, &only);
   }
-  Span behind = {call->name_span.file, call->name_span.offset + call->name_span.length, 0};
+  Span after = {call->name_span.file, call->name_span.offset + call->name_span.length, 0};
   if (shared.n == 1) {
     diag_help(r, "the shared dimension is `%s`: `dot[%s](..)`", shared.at[0], shared.at[0]);
-    diag_edit(r, behind, "[%s]", shared.at[0]);
+    diag_edit(r, after, "[%s]", shared.at[0]);
   } else if (form) diag_help(r, "it is written `%s`", form);
   else if (call->n && call->arg[0].dims.n)
     diag_help(r, "for example `%s[%s](..)`", call->name,

@@ -28,7 +28,7 @@ static const char *with_star(const PlanCheck *check, const char *path) {
 typedef VEC(const char *) PathWords;
 
 /* The words that follow the first `n` letters of `path` in paths of parameters, each once. */
-static PathWords words_behind(const PlanCheck *check, const char *path, size_t n) {
+static PathWords words_after(const PlanCheck *check, const char *path, size_t n) {
   PathWords words = {0};
   for (uint32_t i = 0; i < check->e->params.n; i++) {
     Str param = check->e->params.at[i]->path;
@@ -54,7 +54,7 @@ static size_t known_letters(const PlanCheck *check, const char *path) {
 /* The path with another word in that place, if that names something; NULL: none is near. */
 static const char *mended(const PlanCheck *check, const char *path) {
   size_t n = known_letters(check, path), word = strcspn(path + n, ".");
-  PathWords words = words_behind(check, path, n);
+  PathWords words = words_after(check, path, n);
   const char *near =
       diag_nearest(arena_strndup(check->e->arena, path + n, word), words.at, words.n);
   if (!near || !strcmp(near, "*")) return NULL;
@@ -64,7 +64,7 @@ static const char *mended(const PlanCheck *check, const char *path) {
 
 static void help_words(const PlanCheck *check, Report *r, const char *path) {
   size_t n = known_letters(check, path);
-  PathWords words = words_behind(check, path, n);
+  PathWords words = words_after(check, path, n);
   const char *all = diag_list(check->e->arena, words.at, words.n);
   const char *said = n ? NULL : settings_foreign("recompute", path);
   if (said) diag_help(r, "%s", said);

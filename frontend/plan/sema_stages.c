@@ -180,7 +180,7 @@ static void check_zero_of_stages(PlanCheck *check) {
 }
 
 /* Where `zero` shares gradients, or weights, over the stages, all of them meet in every part (the
-   loops of ScheduleTable.meet_behind, meet_before): how long equal stages then wait, in passes as
+   loops of ScheduleTable.meet_after, meet_before): how long equal stages then wait, in passes as
    above; 0: they do not. Backward takes twice as long as forward. */
 static double meetings_wait(PlanCheck *check, const PlaceLine *cut, Str schedule, int64_t parts) {
   Arena *a = check->e->arena;
@@ -194,7 +194,7 @@ static double meetings_wait(PlanCheck *check, const PlaceLine *cut, Str schedule
   ScheduleTable table = bubble  ? schedule_zero_bubble(a, stages, parts, 1)
                         : gpipe ? schedule_gpipe(a, stages, parts)
                                 : schedule_one_f_one_b(a, stages, parts);
-  table.meet_behind = 1u << (bubble ? TURN_WEIGHTS : TURN_BACKWARD);
+  table.meet_after = 1u << (bubble ? TURN_WEIGHTS : TURN_BACKWARD);
   if (stage == 3) table.meet_before = 1u << TURN_FORWARD | 1u << TURN_BACKWARD;
   double *time = ARENA_ARRAY(a, double, stages *TURN_LOOPS);
   for (int64_t s = 0; s < stages; s++) {

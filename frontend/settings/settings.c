@@ -150,12 +150,12 @@ bool settings_is_word(const AstValue *value, const char *word) {
 }
 
 /* Words that separate two lists of bare values. */
-static const char *const behind_words[] = {"over", "of"};
+static const char *const separator_words[] = {"over", "of"};
 
-static const char *behind_word(const AstPair *pair) {
+static const char *separator_of(const AstPair *pair) {
   if (pair->key || pair->value->kind != VALUE_PATH) return NULL;
-  for (size_t i = 0; i < COUNT_OF(behind_words); i++)
-    if (!strcmp(pair->value->path->text, behind_words[i])) return behind_words[i];
+  for (size_t i = 0; i < COUNT_OF(separator_words); i++)
+    if (!strcmp(pair->value->path->text, separator_words[i])) return separator_words[i];
   return NULL;
 }
 
@@ -163,11 +163,11 @@ static const char *behind_word(const AstPair *pair) {
 static uint32_t bare_values(Ctx *c, const AstSetting *setting, const char *word,
                             const AstValue ***out) {
   VEC(const AstValue *) found = {0};
-  const char *behind = NULL;
+  const char *after = NULL;
   for (uint32_t i = 0; setting && i < setting->values.n; i++) {
     const AstPair *pair = &setting->values.at[i];
-    bool asked = word ? behind && !strcmp(behind, word) : !behind;
-    if (behind_word(pair)) behind = behind_word(pair);
+    bool asked = word ? after && !strcmp(after, word) : !after;
+    if (separator_of(pair)) after = separator_of(pair);
     else if (!pair->key && asked) vec_push(c->arena, found, pair->value);
   }
   *out = found.at;
@@ -187,12 +187,12 @@ uint32_t setting_of(Ctx *c, const AstSetting *setting, const AstValue ***out) {
 /* The line without `of` and names. */
 static AstSetting *without_of(Ctx *c, const AstSetting *line) {
   AstSetting *alone = ARENA_NEW(c->arena, AstSetting);
-  const char *behind = NULL;
+  const char *after = NULL;
   *alone = *line, alone->values = (AstPairs){0};
   for (uint32_t i = 0; i < line->values.n; i++) {
     const AstPair *pair = &line->values.at[i];
-    if (behind_word(pair)) behind = behind_word(pair);
-    if (pair->key || !behind || strcmp(behind, "of") != 0) vec_push(c->arena, alone->values, *pair);
+    if (separator_of(pair)) after = separator_of(pair);
+    if (pair->key || !after || strcmp(after, "of") != 0) vec_push(c->arena, alone->values, *pair);
   }
   return alone;
 }
@@ -225,7 +225,7 @@ uint32_t settings_groups(Ctx *c, const AstItem *item, const char *word, const Se
 
 static const AstValue *first_operand(const AstSetting *setting) {
   if (!setting || !setting->values.n || setting->values.at[0].key ||
-      behind_word(&setting->values.at[0]))
+      separator_of(&setting->values.at[0]))
     return NULL;
   return setting->values.at[0].value;
 }

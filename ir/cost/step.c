@@ -43,16 +43,16 @@ static void add_meetings(ScheduleTable *table, const Module *m, const ScheduleLo
       after |= o->code == OP_loop;
       if (!attr_int(&o->attrs, ATTR_keep_alive, 0)) continue;
       if (strcmp(attr_str(&o->attrs, ATTR_axis, ""), axis) != 0) continue;
-      *(after ? &table->meet_behind : &table->meet_before) |= 1u << i;
+      *(after ? &table->meet_after : &table->meet_before) |= 1u << i;
     }
   }
 }
 
 static void add_program(StageCosts *costs, const Module *m, const Machine *machine,
                         const ScheduleLoops *loops, const Fn *f) {
-  uint32_t before = costs->table.meet_before, behind = costs->table.meet_behind;
+  uint32_t before = costs->table.meet_before, behind = costs->table.meet_after;
   costs->table = loops->table;
-  costs->table.meet_before = before, costs->table.meet_behind = behind;
+  costs->table.meet_before = before, costs->table.meet_after = behind;
   add_meetings(&costs->table, m, loops, f);
   add_class(costs, m, machine, loops, f);
 }

@@ -318,7 +318,7 @@ static bool take_turn(TurnRun *run, int64_t s) {
   if (from < run->clock[s]) from = run->clock[s];
   run->clock[s] = *over_at(run, loop, s, part) = from + run->time[s * TURN_LOOPS + loop];
   if (run->span) *span_of_turn(run, s) = (TurnSpan){loop, part, from, run->clock[s]};
-  if (run->t->meet_behind >> loop & 1) run->behind[s] = loop;
+  if (run->t->meet_after >> loop & 1) run->behind[s] = loop;
   return run->at[s].over[loop]++, true;
 }
 

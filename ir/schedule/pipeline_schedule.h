@@ -43,7 +43,7 @@ typedef struct ScheduleTable {
   /* By loop, a bit: all stages meet before a part of it, to gather weights over them, or after it,
      to sum gradients. Not set in tables of a program: only simulations of a schedule's time set
      it. */
-  uint32_t meet_before, meet_behind;
+  uint32_t meet_before, meet_after;
 } ScheduleTable;
 
 typedef struct ScheduleState { /* of a stage: how many parts are over, by loop */

@@ -197,13 +197,13 @@ static void meetings(void **state) {
       ScheduleTable t = schedule_gpipe(a, stages, parts);
       t.meet_before = 1 << TURN_FORWARD | 1 << TURN_BACKWARD;
       assert_true(schedule_makespan(&t, time) == (double)(2 * stages * parts));
-      t = schedule_gpipe(a, stages, parts), t.meet_behind = 1 << TURN_BACKWARD;
+      t = schedule_gpipe(a, stages, parts), t.meet_after = 1 << TURN_BACKWARD;
       assert_true(schedule_makespan(&t, time) == (double)(parts + stages - 1 + stages * parts));
     }
   ScheduleTable t = schedule_one_f_one_b(a, 2, 2);
   time[TURN_BACKWARD] = time[TURN_LOOPS + TURN_BACKWARD] = 2;
   assert_true(schedule_makespan(&t, time) == 9);
-  t.meet_behind = 1 << TURN_BACKWARD;
+  t.meet_after = 1 << TURN_BACKWARD;
   assert_true(schedule_makespan(&t, time) == 11);
   t = schedule_one_f_one_b(a, 2, 2), t.meet_before = 1 << TURN_BACKWARD | 1 << TURN_FORWARD;
   assert_true(schedule_makespan(&t, time) < 0); /* one is at another part */
