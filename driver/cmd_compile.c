@@ -1,4 +1,4 @@
-/* `shardc compile`: the road from a file to an executable, or a part of it. */
+/* `shardc compile`: from a file to an executable, or to the result of an earlier step. */
 #include "ir/cost/count.h"
 #include "ir/cost/forecast.h"
 #include "ir/communicator.h"
@@ -73,7 +73,7 @@ static Exit emit_ast(Cli *o, const char *output) {
   return cli_report(o, e);
 }
 
-/* ---- the road ---- */
+/* ---- programs and their options ---- */
 
 typedef struct ProgramPart {
   Module *m;

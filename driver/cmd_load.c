@@ -294,7 +294,7 @@ bool can_write(Ctx *c, const char *path) {
   return output_possible(c->arena, path) || (cannot_write(c, path), false);
 }
 
-/* A folder that is there takes files, and one that is not can be made. */
+/* A folder that exists can be written in, and one that does not can be made. */
 static bool can_fill(Ctx *c, const char *path) {
   struct stat info;
   if (stat(path, &info)) return can_write(c, path);

@@ -234,7 +234,7 @@ static Exit check_operands(const Cli *o, const Command *cmd) {
   return EXIT_FINE;
 }
 
-/* Executables alone are for several. */
+/* Only an executable has several targets. */
 static Exit check_target(const Cli *o, const Command *cmd) {
   const char *list = o->value[OPT_TARGET];
   bool one = !(cmd->mask & (CMD_COMPILE | CMD_RUN | CMD_VERIFY));

@@ -84,7 +84,7 @@ static void put(const char *name, int64_t v) {
   if (!given || !*given) setenv(name, text, 1);
 }
 
-/* That all GPUs of the one target have; else that which the programs of any target need. */
+/* The shared memory of the one target; without one, the most of all targets. */
 static int64_t standin_shared(const Module *m) {
   int64_t most = 0;
   if (m && module_on_gpu(m)) return m->target.shared;

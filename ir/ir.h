@@ -346,7 +346,7 @@ typedef struct Module {
   MaskShares *shares; /* of scores that masks admit, as far as they are known (mask_density.h) */
   Str model;          /* name of the model or variant */
   Str after;      /* name of the last pass that ran, "lower" at first: where compiling goes on */
-  bool unread;    /* nobody prints it: passes need not count what only readers want */
+  bool unread;    /* it is never printed: passes leave out counts that only readers need */
   bool was_known; /* the numbers of the main entry before the last pass; for readers only */
   IrCount was;
   const char

@@ -135,7 +135,7 @@ static void finish_child(Server *server) {
   server->child = 0;
 }
 
-/* ---- what waits until no message does ---- */
+/* ---- checks that wait until no message is left ---- */
 
 static bool check_changed(Server *server) {
   bool any = false;

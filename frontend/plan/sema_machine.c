@@ -82,7 +82,7 @@ static void check_waits(World *w, const AstItem *item) {
   }
 }
 
-/* `memory = 80` is 80 bytes: of which no plan could be made. */
+/* `memory = 80` is 80 bytes, into which no plan fits. */
 static void check_memory(World *w, const AstItem *item, const char *line) {
   const AstValue *memory = settings_value(item, line, "memory");
   if (!memory || memory->number.value >= (memory->number.unit == UNIT_NONE ? LEAST_MEMORY : 1))

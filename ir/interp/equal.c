@@ -172,7 +172,7 @@ static bool same_sizes(Equal *equal) {
   return true;
 }
 
-/* Numbers that a process makes from others when it resumes: they are made again. */
+/* Entry `refresh` computes again the states that a resumed run derives from others. */
 static bool run_refresh(Equal *equal) {
   if (!runner_has_entry(&equal->ranks, "refresh")) return true;
   equal->entry = "refresh";

@@ -22,8 +22,9 @@
    - A value that a loop with the attribute `offload` keeps for other loops is downloaded at the
      end of its round and uploaded in the round that reads it, whose ops run on the device as
      before.
-   - Both are uploaded before the first op that reads them, or before the product whose result is
-     combined with them element by element: fuse then makes one kernel of both.
+   - Parameters and kept values are uploaded before the first op that reads them, or before the
+     product whose result is combined with them element by element: fuse then makes one kernel of
+     both.
 
    Everything else follows from types: fuse makes no kernel over two tiers, `memory` gives each its
    arenas and frames, budgets count them apart. On a processor both are one memory: no bit changes.

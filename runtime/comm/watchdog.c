@@ -34,7 +34,7 @@ enum {
 typedef struct Pulse { /* of a rank that is watched */
   unsigned beat;
   double seen;
-  bool told; /* that it is silent */
+  bool told; /* its silence was reported */
 } Pulse;
 
 typedef struct WatchRound { /* what one watchdog remembers */
