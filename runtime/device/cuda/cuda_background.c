@@ -13,8 +13,6 @@
 #include "device_cuda.h"
 #include <stdlib.h>
 
-enum { NO_TIME = 2 }; /* CU_EVENT_DISABLE_TIMING */
-
 struct CudaBackground {
   CUstream inputs;
   CUevent over[RT_BACKGROUNDS]; /* of the latest one; NULL: a thread does it */
@@ -34,8 +32,7 @@ bool rt_cuda_background_open(Cuda *cuda, const rt_program *program, Fault *f) {
     return false;
   for (rt_background_op op = 0; op < RT_BACKGROUNDS; op++)
     if (program->background[op].there && stream_of(cuda, op) &&
-        !rt_cuda_ok(cuda, cuda->api.cuEventCreate(&background->over[op], NO_TIME), "make an event",
-                    f))
+        !rt_cuda_event(cuda, &background->over[op], f))
       return false;
   return true;
 }
@@ -117,6 +114,5 @@ void rt_cuda_background(const Device *d, rt_background_op op) {
   else if (op == RT_BACKGROUND_take) take(d);
   else if (op == RT_BACKGROUND_keep) keep(d);
   CUevent over = cuda->background->over[op];
-  if (over)
-    rt_cuda_must(cuda, cuda->api.cuEventRecord(over, stream_of(cuda, op)), "record an event");
+  if (over) rt_cuda_record(cuda, over, stream_of(cuda, op));
 }

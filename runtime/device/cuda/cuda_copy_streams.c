@@ -29,7 +29,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NO_TIME = 2, LINE = 64 }; /* CU_EVENT_DISABLE_TIMING */
+enum { LINE = 64 };
 
 typedef struct CopyStream {
   CUstream stream;
@@ -59,23 +59,19 @@ struct CudaStreams {
 
 /* ---- start and stop ---- */
 
-static bool make_event(const Cuda *cuda, CUevent *e, Fault *f) {
-  return rt_cuda_ok(cuda, cuda->api.cuEventCreate(e, NO_TIME), "make an event", f);
-}
-
 static bool open_stream(const Cuda *cuda, CopyStream *stream, int64_t events, Fault *f) {
   if (!rt_cuda_ok(cuda, cuda->api.cuStreamCreate(&stream->stream, 1), "make a stream for copies",
                   f))
     return false;
   stream->over = rt_alloc(sizeof *stream->over * (size_t)events);
   for (int64_t i = 0; i < events; i++)
-    if (!make_event(cuda, &stream->over[i], f)) return false;
+    if (!rt_cuda_event(cuda, &stream->over[i], f)) return false;
   return true;
 }
 
 static bool open_slot(const Cuda *cuda, CopySlot *slot, CUdeviceptr at, Fault *f) {
   slot->at = at;
-  return make_event(cuda, &slot->full, f) && make_event(cuda, &slot->empty, f);
+  return rt_cuda_event(cuda, &slot->full, f) && rt_cuda_event(cuda, &slot->empty, f);
 }
 
 bool rt_cuda_streams_open(Cuda *cuda, const rt_program *program, bool checks, Fault *f) {
@@ -85,7 +81,7 @@ bool rt_cuda_streams_open(Cuda *cuda, const rt_program *program, bool checks, Fa
   streams->bytes = program->move_slot, streams->events = program->most_back + 1;
   streams->across_steps = cuda->beside && !cuda->careful && !checks;
   streams->stream[RT_STREAM_COMPUTE].stream = cuda->stream;
-  if (!make_event(cuda, &streams->began, f) || !make_event(cuda, &streams->computed, f))
+  if (!rt_cuda_event(cuda, &streams->began, f) || !rt_cuda_event(cuda, &streams->computed, f))
     return false;
   for (rt_stream i = RT_STREAM_DOWN; i < RT_STREAMS; i++)
     if (!open_stream(cuda, &streams->stream[i], streams->events, f)) return false;
@@ -126,24 +122,16 @@ void rt_cuda_streams_close(Cuda *cuda) {
 
 /* ---- operations ---- */
 
-static void wait_on(const Cuda *cuda, CUstream to, CUevent e) {
-  rt_cuda_must(cuda, cuda->api.cuStreamWaitEvent(to, e, 0), "wait for an event");
-}
-
-static void record(const Cuda *cuda, CUevent e, CUstream from) {
-  rt_cuda_must(cuda, cuda->api.cuEventRecord(e, from), "record an event");
-}
-
 /* The first operation follows what the kernel stream had when the entry began. */
 static CUstream begin_operation(const Cuda *cuda, rt_stream i) {
   CopyStream *stream = &cuda->streams->stream[i];
-  if (!stream->n) wait_on(cuda, stream->stream, cuda->streams->began);
+  if (!stream->n) rt_cuda_wait_event(cuda, stream->stream, cuda->streams->began);
   return stream->stream;
 }
 
 static void end_operation(const Cuda *cuda, rt_stream i) {
   CopyStream *stream = &cuda->streams->stream[i];
-  record(cuda, stream->over[stream->n++ % cuda->streams->events], stream->stream);
+  rt_cuda_record(cuda, stream->over[stream->n++ % cuda->streams->events], stream->stream);
 }
 
 void rt_cuda_streams_after(const Cuda *cuda, rt_stream i, rt_stream other, int64_t number,
@@ -154,7 +142,7 @@ void rt_cuda_streams_after(const Cuda *cuda, rt_stream i, rt_stream other, int64
   if (last <= stream->waited[other]) return;
   int64_t oldest = first->n - cuda->streams->events + 1;
   if (last < oldest) last = oldest; /* later operations have its event */
-  wait_on(cuda, stream->stream, first->over[(last - 1) % cuda->streams->events]);
+  rt_cuda_wait_event(cuda, stream->stream, first->over[(last - 1) % cuda->streams->events]);
   stream->waited[other] = last;
 }
 
@@ -172,26 +160,27 @@ static CopySlot *next_slot(CudaStreams *streams, bool up) {
 static void piece_down(const Cuda *cuda, CUdeviceptr to, CUdeviceptr from, int64_t bytes,
                        CUstream down) {
   CopySlot *slot = next_slot(cuda->streams, false);
-  if (slot->used) wait_on(cuda, cuda->stream, slot->empty);
-  copy(cuda, slot->at, from, bytes, cuda->stream), record(cuda, slot->full, cuda->stream);
-  wait_on(cuda, down, slot->full);
-  copy(cuda, to, slot->at, bytes, down), record(cuda, slot->empty, down);
+  if (slot->used) rt_cuda_wait_event(cuda, cuda->stream, slot->empty);
+  copy(cuda, slot->at, from, bytes, cuda->stream), rt_cuda_record(cuda, slot->full, cuda->stream);
+  rt_cuda_wait_event(cuda, down, slot->full);
+  copy(cuda, to, slot->at, bytes, down), rt_cuda_record(cuda, slot->empty, down);
   slot->used = true;
 }
 
 static void piece_up(const Cuda *cuda, CUdeviceptr to, CUdeviceptr from, int64_t bytes,
                      CUstream up) {
   CopySlot *slot = next_slot(cuda->streams, true);
-  if (slot->used) wait_on(cuda, up, slot->empty);
-  copy(cuda, slot->at, from, bytes, up), record(cuda, slot->full, up);
-  wait_on(cuda, cuda->stream, slot->full);
-  copy(cuda, to, slot->at, bytes, cuda->stream), record(cuda, slot->empty, cuda->stream);
+  if (slot->used) rt_cuda_wait_event(cuda, up, slot->empty);
+  copy(cuda, slot->at, from, bytes, up), rt_cuda_record(cuda, slot->full, up);
+  rt_cuda_wait_event(cuda, cuda->stream, slot->full);
+  copy(cuda, to, slot->at, bytes, cuda->stream), rt_cuda_record(cuda, slot->empty, cuda->stream);
   slot->used = true;
 }
 
 static void direct_up(const Cuda *cuda, CUdeviceptr to, CUdeviceptr from, int64_t bytes,
                       CUstream up) {
-  record(cuda, cuda->streams->computed, cuda->stream), wait_on(cuda, up, cuda->streams->computed);
+  rt_cuda_record(cuda, cuda->streams->computed, cuda->stream);
+  rt_cuda_wait_event(cuda, up, cuda->streams->computed);
   copy(cuda, to, from, bytes, up);
 }
 
@@ -242,7 +231,7 @@ static void join(const Cuda *cuda) {
   for (rt_stream i = RT_STREAM_DOWN; i < RT_STREAMS; i++) {
     const CopyStream *stream = &cuda->streams->stream[i];
     if (stream->n)
-      wait_on(cuda, cuda->stream, stream->over[(stream->n - 1) % cuda->streams->events]);
+      rt_cuda_wait_event(cuda, cuda->stream, stream->over[(stream->n - 1) % cuda->streams->events]);
   }
 }
 
@@ -265,7 +254,7 @@ void rt_cuda_streams_begin(const Cuda *cuda, const rt_entry *entry, bool on) {
   }
   for (int up = 0; up < 2; up++)
     for (int i = 0; i < streams->slots[up]; i++) streams->slot[up][i].used = false;
-  record(cuda, streams->began, cuda->stream);
+  rt_cuda_record(cuda, streams->began, cuda->stream);
 }
 
 void rt_cuda_streams_end(const Cuda *cuda) {

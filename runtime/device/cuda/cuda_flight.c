@@ -21,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NO_TIME = 2, LINE = 64 }; /* CU_EVENT_DISABLE_TIMING; bytes before the slot */
+enum { LINE = 64 }; /* bytes before the slot */
 
 typedef struct RowFlights { /* of a row of the program's table */
   CUevent *over;
@@ -41,10 +41,6 @@ struct CudaFlights {
   int axis;             /* of the last message to a neighbour or from one */
 };
 
-static bool make_event(const Cuda *cuda, CUevent *e, Fault *f) {
-  return rt_cuda_ok(cuda, cuda->api.cuEventCreate(e, NO_TIME), "make an event", f);
-}
-
 static bool has_neighbours(const rt_program *program) {
   for (int i = 0; i < program->ncollectives; i++)
     if (rt_is_hop(program->collectives[i].kind)) return true;
@@ -62,7 +58,7 @@ static bool open_slots(const Cuda *cuda, const rt_program *program, Fault *f) {
   flights->queue.n = program->send_slots;
   for (size_t i = 0; i < n; i++) {
     flights->sent[i].from = cuda->word + LINE + i * (size_t)program->send_slot;
-    if (!make_event(cuda, &flights->taken[i], f)) return false;
+    if (!rt_cuda_event(cuda, &flights->taken[i], f)) return false;
   }
   return true;
 }
@@ -74,14 +70,14 @@ bool rt_cuda_flights_open(Cuda *cuda, const rt_program *program, Fault *f) {
   flights->sends = rt_alloc(sizeof *flights->sends * (size_t)(program->ncollectives + 1));
   if (!rt_cuda_ok(cuda, cuda->api.cuStreamCreate(&flights->stream, 1), "make a stream for messages",
                   f) ||
-      !make_event(cuda, &flights->computed, f) || !make_event(cuda, &flights->over, f) ||
+      !rt_cuda_event(cuda, &flights->computed, f) || !rt_cuda_event(cuda, &flights->over, f) ||
       !open_slots(cuda, program, f))
     return false;
   for (int i = 0; i < program->ncollectives; i++) {
     int64_t n = program->collectives[i].flights;
     if (n) flights->row[i].over = rt_alloc(sizeof(CUevent) * (size_t)n);
     for (int64_t k = 0; k < n; k++)
-      if (!make_event(cuda, &flights->row[i].over[k], f)) return false;
+      if (!rt_cuda_event(cuda, &flights->row[i].over[k], f)) return false;
   }
   return true;
 }
@@ -107,17 +103,9 @@ void rt_cuda_flights_close(Cuda *cuda, const rt_program *program) {
   cuda->flights = NULL;
 }
 
-static void wait_on(const Cuda *cuda, CUstream to, CUevent e) {
-  rt_cuda_must(cuda, cuda->api.cuStreamWaitEvent(to, e, 0), "wait for an event");
-}
-
-static void record(const Cuda *cuda, CUevent e, CUstream from) {
-  rt_cuda_must(cuda, cuda->api.cuEventRecord(e, from), "record an event");
-}
-
 /* Makes later work of stream `to` wait for the work that `from` has so far. */
 static void put_behind(const Cuda *cuda, CUstream to, CUevent e, CUstream from) {
-  record(cuda, e, from), wait_on(cuda, to, e);
+  rt_cuda_record(cuda, e, from), rt_cuda_wait_event(cuda, to, e);
 }
 
 /* ---- sends to neighbours ---- */
@@ -126,7 +114,7 @@ static void send_alone(const Cuda *cuda, int64_t slot) {
   CudaFlights *flights = cuda->flights;
   put_behind(cuda, flights->stream, flights->computed, cuda->stream);
   rt_nccl_neighbours(cuda->nccl, &flights->sent[slot], 1, NULL, NULL, flights->stream);
-  record(cuda, flights->taken[slot], flights->stream);
+  rt_cuda_record(cuda, flights->taken[slot], flights->stream);
   flights->out[slot] = true;
 }
 
@@ -147,7 +135,7 @@ static void come_to_axis(const Cuda *cuda, int axis) {
 
 static void empty_slot(const Cuda *cuda, int64_t slot) {
   CudaFlights *flights = cuda->flights;
-  if (flights->out[slot]) wait_on(cuda, cuda->stream, flights->taken[slot]);
+  if (flights->out[slot]) rt_cuda_wait_event(cuda, cuda->stream, flights->taken[slot]);
   flights->out[slot] = false;
 }
 
@@ -231,13 +219,13 @@ void rt_cuda_start(Device *d, const rt_collective *collective, const void *send,
     put_behind(cuda, cuda->flights->stream, cuda->flights->computed, cuda->stream);
   rt_nccl_collect(cuda->nccl, collective, send, receive, work, cuda->flights->stream);
   if (message % collective->times == collective->times - 1)
-    record(cuda, r->over[flight], cuda->flights->stream);
+    rt_cuda_record(cuda, r->over[flight], cuda->flights->stream);
 }
 
 void rt_cuda_await(Device *d, const rt_collective *collective) {
   Cuda *cuda = d->inside;
   RowFlights *r = row_of(d, collective);
-  wait_on(cuda, cuda->stream, r->over[r->waited++ % collective->flights]);
+  rt_cuda_wait_event(cuda, cuda->stream, r->over[r->waited++ % collective->flights]);
 }
 
 void rt_cuda_collect_behind(Device *d, const rt_collective *collective, const void *send,

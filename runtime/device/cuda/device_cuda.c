@@ -20,6 +20,19 @@ bool rt_cuda_ok(const Cuda *cuda, CUresult e, const char *what, Fault *f) {
   return e == CU_SUCCESS || rt_cuda_fault(&cuda->api, e, 1008, f, "cannot %s", what);
 }
 
+bool rt_cuda_event(const Cuda *cuda, CUevent *e, Fault *f) {
+  enum { NO_TIME = 2 }; /* CU_EVENT_DISABLE_TIMING */
+  return rt_cuda_ok(cuda, cuda->api.cuEventCreate(e, NO_TIME), "make an event", f);
+}
+
+void rt_cuda_wait_event(const Cuda *cuda, CUstream to, CUevent e) {
+  rt_cuda_must(cuda, cuda->api.cuStreamWaitEvent(to, e, 0), "wait for an event");
+}
+
+void rt_cuda_record(const Cuda *cuda, CUevent e, CUstream from) {
+  rt_cuda_must(cuda, cuda->api.cuEventRecord(e, from), "record an event");
+}
+
 /* Faults of kernels reach the host at whatever call comes next. */
 void rt_cuda_must(const Cuda *cuda, CUresult e, const char *what) {
   Fault f = {0};

@@ -131,6 +131,9 @@ void rt_cuda_waited_begin(const Cuda *cuda);
 void rt_cuda_waited_end(const Cuda *cuda, int entry, bool issued);
 double rt_cuda_waited(const Device *d); /* seconds of the last run */
 bool rt_cuda_ok(const Cuda *cuda, CUresult e, const char *what, Fault *f);
+bool rt_cuda_event(const Cuda *cuda, CUevent *e, Fault *f); /* a new one, without a time */
+void rt_cuda_wait_event(const Cuda *cuda, CUstream to, CUevent e);
+void rt_cuda_record(const Cuda *cuda, CUevent e, CUstream from);
 
 bool rt_cuda_kernels_open(Cuda *cuda, const rt_program *program, Fault *f);
 void rt_cuda_kernels_close(Cuda *cuda);
