@@ -221,10 +221,10 @@ void value_dense(Value *v) {
 }
 
 bool value_is_dense(const Value *v) {
-  Value d = *v;
-  value_dense(&d);
-  return v->storage.ordered &&
-         !memcmp(d.storage.stride, v->storage.stride, sizeof(int64_t) * (size_t)v->type.rank);
+  int64_t stride = 1;
+  for (int i = v->type.rank; i-- > 0; stride *= v->type.axis[i].size)
+    if (v->storage.stride[i] != stride) return false;
+  return v->storage.ordered;
 }
 
 const Op *value_def(const Fn *f, ValueId v) {
