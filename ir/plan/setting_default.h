@@ -59,7 +59,7 @@ static inline const char *setting_default(const char *key, const char *choice) {
              *found = NULL;
   for (size_t i = 0; i < sizeof setting_defaults / sizeof *setting_defaults; i++) {
     const SettingDefault *d = &setting_defaults[i];
-    if (setting_line_length(d->line) != n || strncmp(d->line, key, n) || strcmp(d->option, option))
+    if (strncmp(d->line, key, n) || setting_line_length(d->line) != n || strcmp(d->option, option))
       continue;
     if (!d->line[n] || !strcmp(d->line + n + 1, choice)) return d->value;
     found = "";
