@@ -83,12 +83,12 @@ static bool is_number(GroupSlice *slice, ValueId value) {
   const Op *op = value_def(slice->f, value);
   const Type *type = value_type(slice->f, value);
   if (slice->number[value] != KNOWN_NOT_YET) return slice->number[value] == KNOWN_YES;
-  bool shape = (type->rank == 0 || (type->rank == 1 && type->axis[0].dim == slice->rounds.dim)) &&
-               !is_stored(slice->f, value),
+  bool shape = type->rank == 0 || (type->rank == 1 && type->axis[0].dim == slice->rounds.dim),
        number = op && shape && slice->member.param->type.rank > (slice->rounds.dim ? 1 : 0) &&
                 sums_round(slice, op);
   if (op && shape && (is_elem(op) || op->code == OP_all_reduce))
     for (uint32_t i = 0; !number && i < op->nin; i++) number = is_number(slice, op->in[i]);
+  number = number && !is_stored(slice->f, value);
   slice->number[value] = number ? KNOWN_YES : KNOWN_NO;
   return number;
 }
