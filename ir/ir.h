@@ -467,6 +467,7 @@ Op *fn_op(Module *m, Fn *f, OpCode c, uint32_t nin, const ValueId *in, uint32_t 
 void op_add_group(Module *m, Op *op, Group g);
 void fn_result(Module *m, Fn *f, ValueId v);
 const Type *value_type(const Fn *f, ValueId v);
+int64_t value_dense_bytes(const Fn *f, ValueId v); /* of all its elements, without gaps */
 void value_dense(Value *v); /* ordered, strides dense in the order of the type */
 bool value_is_dense(const Value *v);
 const Op *value_def(const Fn *f, ValueId v); /* NULL for arguments */

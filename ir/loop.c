@@ -80,6 +80,12 @@ bool loop_returns_arg(const Op *loop, uint32_t result, uint32_t argument) {
   return storage->place == PLACE_ARG && storage->slot == argument;
 }
 
+bool value_is_read(const Fn *f, ValueId v) {
+  EACH_OP (f, o)
+    if (op_reads(o, v)) return true;
+  return false;
+}
+
 bool value_is_result(const Fn *f, ValueId v) {
   for (uint32_t i = 0; i < f->results.n; i++)
     if (f->results.at[i] == v) return true;

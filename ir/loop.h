@@ -32,6 +32,7 @@ int64_t loop_base(const Op *loop, const Type *stacked);
 /* Do its rounds leave the result in the bytes of that argument of the body? */
 bool loop_returns_arg(const Op *loop, uint32_t result, uint32_t argument);
 bool value_is_result(const Fn *f, ValueId v); /* that the function returns */
+bool value_is_read(const Fn *f, ValueId v);   /* by an op */
 bool value_is_used(const Fn *f, ValueId v);   /* by an op, or as a result */
 uint32_t value_uses(const Fn *f, ValueId v);
 bool value_is_zero(const Fn *f, ValueId v); /* a constant 0, spread, renamed, cast */

@@ -213,6 +213,8 @@ void fn_result(Module *m, Fn *f, ValueId v) { vec_push(m->arena, f->results, v);
 
 const Type *value_type(const Fn *f, ValueId v) { return &f->values.at[v].type; }
 
+int64_t value_dense_bytes(const Fn *f, ValueId v) { return type_dense_bytes(value_type(f, v)); }
+
 void value_dense(Value *v) {
   int64_t stride = 1;
   v->storage.ordered = true;

@@ -87,16 +87,11 @@ static LLVMValueRef both(Emit *e, LLVMValueRef a, LLVMValueRef b) {
   return a ? LLVMBuildAnd(e->builder, a, b, "") : b;
 }
 
-static int64_t buffer_bytes(const Fn *k, ValueId v) {
-  const Type *t = value_type(k, v);
-  return type_dense_bytes(t);
-}
-
 static LLVMValueRef in_no_operand(Emit *e, uint32_t result, LLVMValueRef all) {
   const Fn *k = e->k;
   LLVMValueRef own = emit_buffer(e, k->args.n + result);
   for (uint32_t i = 0; i < k->args.n; i++)
-    if (buffer_bytes(k, k->args.at[i]) == buffer_bytes(k, value_of(e, result)))
+    if (value_dense_bytes(k, k->args.at[i]) == value_dense_bytes(k, value_of(e, result)))
       all = both(e, all, LLVMBuildICmp(e->builder, LLVMIntNE, own, emit_buffer(e, i), ""));
   return all;
 }

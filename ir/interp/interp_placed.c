@@ -66,16 +66,11 @@ static bool run_given_kernel(PlacedCall *call, const Op *op) {
   return true;
 }
 
-static int64_t value_bytes(const Fn *f, ValueId v) {
-  const Type *t = value_type(f, v);
-  return type_dense_bytes(t);
-}
-
 /* Operands and results are visited byte by byte. */
 static bool spend_on(PlacedCall *call, const Op *op) {
   int64_t bytes = attr_int(&op->callee->attrs, ATTR_workspace, 0);
-  for (uint32_t i = 0; i < op->nin; i++) bytes += value_bytes(call->f, op->in[i]);
-  for (uint32_t i = 0; i < op->nout; i++) bytes += value_bytes(call->f, op->out + i);
+  for (uint32_t i = 0; i < op->nin; i++) bytes += value_dense_bytes(call->f, op->in[i]);
+  for (uint32_t i = 0; i < op->nout; i++) bytes += value_dense_bytes(call->f, op->out + i);
   if (interp_spend(call->x->in, bytes)) return true;
   if (!call->x->error) call->x->error = interp_spent;
   return false;

@@ -1,6 +1,7 @@
 /* Iteration spaces of kernel functions: see nest.h. */
 #include "nest.h"
 #include "ir/support/num.h"
+#include "ir/loop.h"
 
 /* ---- sets of dims ---- */
 
@@ -164,19 +165,12 @@ static bool reduces(const Op *o) {
   return op_family(o->code) == FAMILY_REDUCE || op_family(o->code) == FAMILY_SCAN;
 }
 
-static bool is_read(const Fn *k, ValueId v) {
-  for (OpId i = 0; i < k->ops.n; i++)
-    for (uint32_t j = 0; j < k->ops.at[i].nin; j++)
-      if (k->ops.at[i].in[j] == v) return true;
-  return false;
-}
-
 /* The reduction that says which dims are reduced: one that cannot be a sum of columns, if any. */
 static const Op *leading_reduction(const Fn *k) {
   const Op *first = NULL;
   EACH_OP (k, o) {
     if (!reduces(o)) continue;
-    if (o->code != OP_sum || is_read(k, o->out)) return o;
+    if (o->code != OP_sum || value_is_read(k, o->out)) return o;
     if (!first) first = o;
   }
   return first;

@@ -10,6 +10,7 @@
    `turned` alone makes both. */
 #include "ir/codes.h"
 #include "nest.h"
+#include "ir/loop.h"
 
 static bool is_over(const Axes *a, const Op *o) {
   for (int i = 0; i < o->group[0].nfrom; i++)
@@ -17,15 +18,8 @@ static bool is_over(const Axes *a, const Op *o) {
   return o->group[0].nfrom == a->n;
 }
 
-static bool is_read(const Fn *k, ValueId v) {
-  for (OpId i = 0; i < k->ops.n; i++)
-    for (uint32_t j = 0; j < k->ops.at[i].nin; j++)
-      if (k->ops.at[i].in[j] == v) return true;
-  return false;
-}
-
 static bool is_column(const Fn *k, const Reductions *reductions, const Op *o) {
-  return o->code == OP_sum && is_over(&reductions->kept, o) && !is_read(k, o->out) &&
+  return o->code == OP_sum && is_over(&reductions->kept, o) && !value_is_read(k, o->out) &&
          value_type(k, o->in[0])->rank == reductions->kept.n + reductions->over.n;
 }
 

@@ -83,12 +83,6 @@ static bool used_after(const Fn *f, ValueId base, OpId id) {
   return false;
 }
 
-static bool is_operand(const Op *op, ValueId id) {
-  for (uint32_t i = 0; i < op->nin; i++)
-    if (op->in[i] == id) return true;
-  return false;
-}
-
 /* Every element at the same offset, when dim `skip` of a is left out. */
 static bool same_storage(const Value *a, const Value *b, Str skip) {
   for (int i = 0; i < a->type.rank; i++) {
@@ -119,7 +113,7 @@ static void check_callee_inplace(Verifier *verifier, ValueId id, const Value *va
 static void check_inplace(Verifier *verifier, ValueId id, const Value *value, const Value *base) {
   const Fn *f = verifier->fn;
   VerifyPlace at = verify_at_value(verifier, id);
-  if (value->def == NO_OP || !is_operand(&f->ops.at[value->def], value->storage.base))
+  if (value->def == NO_OP || !op_reads(&f->ops.at[value->def], value->storage.base))
     verify_report(verifier, "E1107", at, "[order-c4] in place of a value that is no operand");
   else if (used_after(f, value->storage.base, value->def))
     verify_report(verifier, "E1107", at, "[order-c5] in place of a value that is used later");

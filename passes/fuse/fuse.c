@@ -63,11 +63,6 @@ bool fuse_reads(const Op *op, const bool *values) {
   return false;
 }
 
-int64_t fuse_bytes(const Fn *fn, ValueId value) {
-  const Type *type = value_type(fn, value);
-  return type_dense_bytes(type);
-}
-
 /* Types are one rank's from pass localize on. */
 static bool is_local(const Placement *placement) {
   for (int i = 0; i < MAX_MESH; i++)

@@ -75,7 +75,6 @@ void least_bytes(Module *m, Fn *f);
 /* fuse.c: how often each value is an operand or a result of f, by ValueId */
 uint32_t *fuse_uses(Arena *a, const Fn *f);
 bool fuse_reads(const Op *o, const bool *values); /* one of them, by ValueId */
-int64_t fuse_bytes(const Fn *f, ValueId v);
 
 /* loop_sinking.c: moves element-wise work on stacked results into the rounds */
 void fuse_rounds(Module *m);

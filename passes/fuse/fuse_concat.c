@@ -106,7 +106,7 @@ static bool writes_anyway(const Lay *layer, const Op *op) {
 /* Element by element: by a kernel of its own where there is much of it. */
 static bool writes_much(const Lay *layer, const Op *op) {
   bool moves = is_view(op) || !(op_flags(op->code) & POINT);
-  return !moves && fuse_bytes(layer->r.from, op->out) >= LARGE;
+  return !moves && value_dense_bytes(layer->r.from, op->out) >= LARGE;
 }
 
 static bool is_direct(const Lay *layer, ValueId value) {
@@ -138,7 +138,7 @@ static bool mark_aligned(const Lay *layer, PieceList *list) {
   int64_t at = 0;
   bool any = false;
   for (uint32_t i = 0; i < list->n; i++) {
-    int64_t end = at + fuse_bytes(layer->r.from, list->at[i].v);
+    int64_t end = at + value_dense_bytes(layer->r.from, list->at[i].v);
     bool fits = at % ALIGNED == 0 && (end % ALIGNED == 0 || i + 1 == list->n);
     list->at[i].direct &= fits;
     any |= list->at[i].direct;
@@ -162,7 +162,7 @@ static PieceList pieces_of(Lay *layer, const Op *op) {
   PieceList list = {0};
   if (op->code != OP_concat || !is_outermost(layer->r.from, op)) return list;
   list_pieces(layer, op, false, &list);
-  bool much = list.n >= MANY && fuse_bytes(layer->r.from, op->out) >= LARGE;
+  bool much = list.n >= MANY && value_dense_bytes(layer->r.from, op->out) >= LARGE;
   if (!(much || in_memory(layer->r.from, op->out)) || !mark_aligned(layer, &list))
     return (PieceList){0};
   return list;
@@ -386,7 +386,7 @@ bool *fuse_in_memory(Arena *arena, const Fn *fn) {
   EACH_OP (fn, op) {
     for (uint32_t k = 0; op_lays(fn, op) && k < op->nin; k++)
       kept[below_views(fn, op->in[k])] = true;
-    bool much = op->code == OP_slice && fuse_bytes(fn, op->in[0]) >= LARGE;
+    bool much = op->code == OP_slice && value_dense_bytes(fn, op->in[0]) >= LARGE;
     if (much && slices_of(fn, op->in[0]) >= MANY) kept[below_views(fn, op->in[0])] = true;
   }
   return kept;

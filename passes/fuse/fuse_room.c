@@ -27,7 +27,7 @@ static bool is_small_kind(GroupKind kind) {
 
 bool fuse_joins_small(const Fuse *fuse, uint32_t group, ValueId v) {
   const Type *t = value_type(fuse->f, v);
-  if (!module_on_gpu(fuse->m) || !t->rank || fuse_bytes(fuse->f, v) > SMALL) return false;
+  if (!module_on_gpu(fuse->m) || !t->rank || value_dense_bytes(fuse->f, v) > SMALL) return false;
   for (uint32_t i = group; i < fuse->groups.n; i++)
     if (!is_small_kind(fuse->groups.at[i].kind)) return false;
   const Type *space = &fuse->groups.at[group].space;

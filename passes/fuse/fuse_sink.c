@@ -50,7 +50,8 @@ static bool sinks(const Fn *fn, const Op *op) {
   if (op->code == OP_scatter) return is_added(fn, op->out);
   if (op->code == OP_copy) return false;
   if (op_family(op->code) != FAMILY_CONTRACT) return op_flags(op->code) & POINT;
-  return fuse_bytes(fn, op->out) >= fuse_bytes(fn, op->in[0]) + fuse_bytes(fn, op->in[1]) &&
+  return value_dense_bytes(fn, op->out) >=
+             value_dense_bytes(fn, op->in[0]) + value_dense_bytes(fn, op->in[1]) &&
          !leaves(fn, op->out);
 }
 

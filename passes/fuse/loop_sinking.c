@@ -119,13 +119,13 @@ static int64_t bytes_more(const FuseRounds *rounds) {
     const Op *op = &rounds->f->ops.at[i];
     if (!rounds->mine[i]) continue;
     if (rounds_read_later(rounds->f, rounds->work->loop, rounds->mine, op->out))
-      more += fuse_bytes(rounds->f, op->out);
+      more += value_dense_bytes(rounds->f, op->out);
     for (uint32_t k = 0; k < op->nin; k++) {
       ValueId value = op->in[k];
       if (counted[value] || rounds->derived[value] || !in_rounds(rounds, value)) continue;
       counted[value] = true;
       if (!rounds_read_later(rounds->f, rounds->work->loop, rounds->mine, value))
-        more -= fuse_bytes(rounds->f, value);
+        more -= value_dense_bytes(rounds->f, value);
     }
   }
   return more;
@@ -135,7 +135,7 @@ static int64_t bytes_more(const FuseRounds *rounds) {
    that are uploaded in a narrower type. */
 static bool has_room(const FuseRounds *rounds, ValueId result) {
   int64_t freed =
-      value_type(rounds->f, result)->tier == TIER_host ? fuse_bytes(rounds->f, result) : 0;
+      value_type(rounds->f, result)->tier == TIER_host ? value_dense_bytes(rounds->f, result) : 0;
   return bytes_more(rounds) <= freed;
 }
 

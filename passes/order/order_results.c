@@ -24,11 +24,6 @@ static ValueId root_of(const Fn *f, ValueId v) {
   return v;
 }
 
-static int64_t bytes_of(const Fn *f, ValueId v) {
-  const Type *t = value_type(f, v);
-  return type_dense_bytes(t);
-}
-
 /* No value between v and its root may have the dim that the loop stacks along, nor be too deep for
  * one more. */
 static bool can_stack(const Returns *returns, ValueId v) {
@@ -46,9 +41,9 @@ static bool worth_it(const Returns *returns, ValueId root) {
   for (uint32_t i = returns->carry; i < returns->body->results.n; i++) {
     if (returns->body->results.at[i] == root) return true;
     if (root_of(returns->body, returns->body->results.at[i]) == root)
-      bytes += bytes_of(returns->body, returns->body->results.at[i]);
+      bytes += value_dense_bytes(returns->body, returns->body->results.at[i]);
   }
-  return 4 * bytes >= 3 * bytes_of(returns->body, root);
+  return 4 * bytes >= 3 * value_dense_bytes(returns->body, root);
 }
 
 /* Results whose stack other loops also write do not change. */
