@@ -8,17 +8,25 @@ os.environ.setdefault('SHARDC_EQUAL', 'off')  # as in tests/environment.cmake
 MPI = {'OMPI_ALLOW_RUN_AS_ROOT': '1', 'OMPI_ALLOW_RUN_AS_ROOT_CONFIRM': '1'}  # as in most containers
 
 
+failed = []
+
+
+def fail(message):
+    failed.append(message)
+    sys.exit(message)
+
+
 def run(*command, cwd=None, expect=0, timeout=1200, env=None):
     """Runs; returns (stdout, stderr). Any other exit code than `expect` ends the test with all output."""
     e = {**os.environ, **MPI, 'SHARDC_PATH': EXAMPLES, 'NO_COLOR': '1', **(env or {})}
     p = subprocess.run(command, cwd=cwd, capture_output=True, text=True, errors='replace', timeout=timeout, env=e)
     if p.returncode != expect:
-        sys.exit(f'{" ".join(command)}\n  exit code {p.returncode}, expected {expect}\n{p.stdout}\n{p.stderr}')
+        fail(f'{" ".join(command)}\n  exit code {p.returncode}, expected {expect}\n{p.stdout}\n{p.stderr}')
     return p.stdout, p.stderr
 
 
 def check(condition, message):
-    if not condition: sys.exit('failed: ' + message)
+    if not condition: fail('failed: ' + message)
 
 
 def has_mpi():
@@ -98,5 +106,7 @@ def preload(library):
 
 
 def workdir():
+    """A folder, removed at the end (it may be in memory) unless check, run or an exception ends the test."""
     d = tempfile.mkdtemp(prefix='shardc test ')          # a space in the path, on purpose
+    atexit.register(lambda: failed or hasattr(sys, 'last_value') or shutil.rmtree(d, True))
     return d
