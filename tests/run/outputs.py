@@ -66,8 +66,7 @@ for words in (['plan', 'none.shard', '--html'], ['plan', 'none.shard', '--svg'],
         check('E0002' in err and 'E0001' not in err, f'{words} {bad}: {err}')
 for words in ('--trace', 'absent/x'), ('--trace', 'plain:1..2'), ('--dump', 'absent/x'), ('--dump', 'plain'):
     err = run(*TRAIN, '--out', 'early', *words, cwd=WORK, expect=1)[1]
-    check('R0401' in err and not os.path.exists(path('early', 'metrics.jsonl')), f'{words}: {err}')
-    shutil.rmtree(path('early'))
+    check('R0401' in err and not os.path.exists(path('early')), f'{words}: {err}')
 
 # A device like /dev/null: never with the real one.
 try: os.mknod(path('null'), 0o666 | stat.S_IFCHR, os.makedev(1, 3))
