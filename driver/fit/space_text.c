@@ -72,7 +72,8 @@ SpaceLinks space_links(const PlanSpace *space, const SpacePlan *plan) {
   int axis[SPACE_AXES];
   MeshAxis storage[SPACE_AXES];
   Module mesh = space_mesh(space, plan, storage, axis);
-  SpaceLinks links = {.data_first = plan->at[FIELD_CONTEXT] > 1 && space_data_first(plan)};
+  bool both = plan->at[FIELD_CONTEXT] > 1 && space_copies(plan) > 1;
+  SpaceLinks links = {.data_first = both && space_data_first(plan)};
   for (int i = 0; i < SPACE_AXES; i++) {
     if (axis[i] < 0) continue;
     links.joined[i] = (int32_t)axis_joined(&mesh, machine, axis[i]);
