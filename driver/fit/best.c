@@ -100,8 +100,8 @@ static void learn_loss(BestPlans *best, const FoundPlan *one) {
 static double compile(BestPlans *best, const SpacePlan *plan, bool outside) {
   Arena *arena = best->space.o->c->arena;
   FoundPlan one = {.plan = *plan, .outside = outside};
-  Try try = search_try(&best->search, space_change(&best->space, &one.plan));
-  one.cost = try.cost, one.bound = bound_of(&best->bounds, &one.plan);
+  Try try = search_try(&best->search, space_change_compared(&best->space, &one.plan));
+  one.cost = one.shown = try.cost, one.bound = bound_of(&best->bounds, &one.plan);
   one.outcome = !try.made                          ? PLAN_REFUSED
                 : search_fits(&best->search, &try) ? PLAN_FITS
                                                    : PLAN_LARGE;
@@ -132,15 +132,15 @@ static double wanted_value(const BestPlans *best) {
 }
 
 static int by_value(const BestPlans *best, const FoundPlan *a, const FoundPlan *b) {
-  double x = best_value(best, &a->cost), y = best_value(best, &b->cost);
+  double x = best_value(best, &a->shown), y = best_value(best, &b->shown);
   if (a->outcome != b->outcome) return a->outcome < b->outcome ? -1 : 1;
   if (x != y) return x < y ? -1 : 1;
   return memcmp(&a->plan, &b->plan, sizeof a->plan);
 }
 
 /* Few enough for insertion. */
-static void sort_found(BestPlans *best) {
-  for (uint32_t i = 1; i < best->found.n; i++)
+static void sort_found(BestPlans *best, uint32_t n) {
+  for (uint32_t i = 1; i < n; i++)
     for (uint32_t k = i; k && by_value(best, &best->found.at[k], &best->found.at[k - 1]) < 0; k--) {
       FoundPlan other = best->found.at[k];
       best->found.at[k] = best->found.at[k - 1], best->found.at[k - 1] = other;
@@ -184,7 +184,7 @@ static double room_of(const BestPlans *best, const Cost *cost) {
 static void compile_kept(BestPlans *best, const SpacePlan *plan, int times) {
   SpacePlan one;
   if (!space_keeping(&best->space, plan, times, 0, &one)) return;
-  Try try = search_try(&best->search, space_change(&best->space, &one));
+  Try try = search_try(&best->search, space_change_compared(&best->space, &one));
   double room = room_of(best, &try.cost);
   for (int i = 0; i < 2 && try.made && room > (double)try.cost.need.saved; i++) {
     if (!space_keeping(&best->space, plan, times, room, &one)) return;
@@ -201,7 +201,7 @@ static void compile_near(BestPlans *best) {
   enum { MOST_TIMES = 2 };
   SpacePlan one;
   uint32_t at = 0;
-  sort_found(best);
+  sort_found(best, best->found.n);
   while (at < best->found.n && best->found.at[at].outside) at++;
   if (at == best->found.n || best->found.at[at].outcome != PLAN_FITS) return;
   SpacePlan first = best->found.at[at].plan, base = first;
@@ -359,6 +359,24 @@ static void compile_all(BestPlans *best, const Heap *heap) {
   }
 }
 
+/* With what kernels and messages wait for each other; a target for which this changes nothing is
+   told by the first plan. */
+static void settle(BestPlans *best) {
+  enum { MOST_SETTLED = 16 };
+  uint32_t n = 0;
+  best->settled = best->found.n;
+  for (uint32_t i = 0; i < best->found.n && n < MOST_SETTLED; i++) {
+    FoundPlan *one = &best->found.at[i];
+    if (one->outcome != PLAN_FITS) break;
+    Try try = search_try(&best->search, space_change(&best->space, &one->plan));
+    if (!try.made) continue;
+    one->shown = try.cost, n = i + 1;
+    if (!i && !best_waits(best)) return;
+  }
+  if (n) best->settled = n;
+  sort_found(best, n);
+}
+
 bool best_find(BestPlans *best) {
   best->search.forecasts = true;
   if (!bounds_open(&best->space, &best->search, &best->bounds)) return false;
@@ -370,11 +388,17 @@ bool best_find(BestPlans *best) {
   if (best->wanted.all) compile_all(best, &left.heap), left.heap.n = 0;
   else search(best, &left.heap), compile_near(best);
   for (uint32_t i = 0; i < left.heap.n; i++) best->floor = fmin(best->floor, left.heap.at[i].bound);
-  sort_found(best);
+  sort_found(best, best->found.n);
+  settle(best);
   return true;
 }
 
 double best_gap(const BestPlans *best) {
   double value = found_value(best);
   return best->floor < value ? value / best->floor - 1 : 0;
+}
+
+bool best_waits(const BestPlans *best) {
+  const FoundPlan *first = best->found.at;
+  return best->fitting && best_value(best, &first->shown) != best_value(best, &first->cost);
 }

@@ -5,8 +5,10 @@
    its mesh lost so far: its bound is made sharper first, then it is compiled. The search ends
    when no bound is below the best plan that fits by more than the wanted gap, or when as many
    plans were compiled as are allowed, at last without further small programs; the smallest bound
-   of those that were not compiled says how much faster any of them could be. The order depends
-   on nothing but the input. */
+   of those that were not compiled says how much faster any of them could be. Bounds do not know
+   for what kernels and messages of a GPU wait for each other (pass spare), so plans are compared
+   without it; the first ones that fit are compiled again with it, and sorted by it. The order
+   depends on nothing but the input. */
 #ifndef SHARDC_BEST_H
 #define SHARDC_BEST_H
 #include "bound.h"
@@ -18,7 +20,8 @@ typedef enum Outcome { PLAN_FITS, PLAN_LARGE, PLAN_REFUSED } Outcome;
 
 typedef struct FoundPlan { /* a plan that was compiled */
   SpacePlan plan;
-  Cost cost;
+  Cost cost;  /* by which plans are compared: kernels and messages do not wait for each other */
+  Cost shown; /* as `plan` prints it, of the first ones that fit; of others the same */
   Bound bound;
   Outcome outcome;
   bool outside; /* the space leaves it out */
@@ -49,6 +52,7 @@ typedef struct BestPlans {
   VEC(PlanFamily) families;
   uint32_t plans;                   /* of the space */
   FoundPlans found;                 /* those that were compiled, the best first */
+  uint32_t settled;                 /* the first ones, by what `plan` prints */
   uint32_t fitting, refused, large; /* of these; `large` by their bounds as well */
   SpacePlan unmade;                 /* the first that could not be compiled; no data: none was */
   double floor; /* the least bound of a plan left uncompiled that may fit; INFINITY: none is */
@@ -58,5 +62,7 @@ typedef struct BestPlans {
 /* False: no bounds, because the model on one rank cannot be compiled. */
 bool best_find(BestPlans *best);
 double best_value(const BestPlans *best, const Cost *cost);
+/* Does the first plan wait for what plans are compared without? */
+bool best_waits(const BestPlans *best);
 double best_gap(const BestPlans *best); /* by how much another plan may be better, at most: 0.013 */
 #endif

@@ -101,6 +101,8 @@ const char *space_words(Arena *arena, SpaceField field);
 /* Those of another value of the field than the plan's. */
 const char *space_unlike(const PlanSpace *space, const SpacePlan *plan, const SpacePlan *than);
 Change space_change(const PlanSpace *space, const SpacePlan *plan);
+/* The same, without what kernels and messages of a GPU wait for each other. */
+Change space_change_compared(const PlanSpace *space, const SpacePlan *plan);
 /* The mesh of a plan, in this storage, with the space's other facts: for times of messages. `axis`
    gets the place of each axis in it, -1: it has one rank. */
 Module space_mesh(const PlanSpace *space, const SpacePlan *plan, MeshAxis mesh[SPACE_AXES],

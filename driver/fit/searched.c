@@ -29,10 +29,11 @@ static void say(Cli *o, const SearchedPlan *plan, const BestPlans *best, const c
   Arena *arena = o->c->arena;
   Report *r = diag_at(o->c->diag, "N0601", plan->at, "`%s` is plan `%s`: %s", plan->word,
                       best->space.name, lines);
-  double bytes = (double)(budget_all(&first->cost.need) + best->space.machine.reserve);
+  double bytes = (double)(budget_all(&first->shown.need) + best->space.machine.reserve);
   diag_fact(r, "%s of a rank, %.3g s a step %s", arena_amount(arena, bytes),
-            first->cost.forecast.seconds, first->cost.foreseen ? "by the forecast" : "at least");
-  diag_fact(r, "no plan of %u is faster by more than %.3g %%", best->plans, 100 * best_gap(best));
+            first->shown.forecast.seconds, first->shown.foreseen ? "by the forecast" : "at least");
+  diag_fact(r, "no plan of %u is faster by more than %.3g %%%s", best->plans, 100 * best_gap(best),
+            best_waits(best) ? ", if kernels and messages do not wait for each other" : "");
   diag_help(r, "`shardc plan --search` prints it, to be written in place of this plan");
 }
 

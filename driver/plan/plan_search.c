@@ -59,7 +59,7 @@ static Exit read_wanted(const Cli *o, BestWanted *wanted) {
 static uint32_t choose_shown(const BestPlans *best, const FoundPlan **shown) {
   uint32_t n = 0;
   for (int round = 0; round < 2; round++)
-    for (uint32_t i = 0; i < best->found.n && n < MOST_SHOWN; i++) {
+    for (uint32_t i = 0; i < best->settled && n < MOST_SHOWN; i++) {
       const FoundPlan *one = &best->found.at[i];
       bool seen = one->outcome != PLAN_FITS;
       for (uint32_t k = 0; k < n; k++)
@@ -80,8 +80,9 @@ static double other_seconds(const CostTime *time) {
 }
 
 static void say_cost(Sheet *sheet, const BestPlans *best, const FoundPlan *one) {
-  const Cost *cost = &one->cost;
+  const Cost *cost = &one->shown;
   const CostTime *time = &cost->forecast;
+  double compared = one->cost.forecast.seconds;
   bool timed = time->seconds > 0; /* the machine has rates */
   int64_t reserve = best->space.machine.reserve;
   sheet_say(sheet, "#   {bytes} of a rank", as_bytes((double)(cost->need.total + reserve)));
@@ -89,10 +90,13 @@ static void say_cost(Sheet *sheet, const BestPlans *best, const FoundPlan *one) 
                as_text(forecasts(best) ? "forecast" : "at least"), as_seconds(time->seconds),
                as_seconds(time->computes));
   sheet_say_if(sheet, timed, ", waiting for messages {waiting_seconds}", as_seconds(time->waits));
-  sheet_say_if(sheet, other_seconds(time) > 0, ", for the host and memory {other_seconds}",
+  sheet_say_if(sheet, other_seconds(time) > 0, ", for the host, memory and shared multiprocessors {other_seconds}",
                as_seconds(other_seconds(time)));
   sheet_say_if(sheet, timed && forecasts(best) && cost->seconds > 0, "; at least {least_seconds}",
                as_seconds(cost->seconds));
+  sheet_say_if(sheet, timed && compared != time->seconds,
+               "; {compared_seconds} if kernels and messages did not wait for each other",
+               as_seconds(compared));
   sheet_say(sheet, "\n");
 }
 
@@ -103,8 +107,8 @@ void search_say_plan(Sheet *sheet, const BestPlans *best, const FoundPlan *one, 
 
 static void say_loss(Sheet *sheet, const BestPlans *best, const FoundPlan *one,
                      const FoundPlan *first) {
-  const CostTime *time = &one->cost.forecast, *than = &first->cost.forecast;
-  double value = best_value(best, &one->cost), least = best_value(best, &first->cost);
+  const CostTime *time = &one->shown.forecast, *than = &first->shown.forecast;
+  double value = best_value(best, &one->shown), least = best_value(best, &first->shown);
   const char *why = "it needs more bytes";
   double computes = time->computes - than->computes, waits = time->waits - than->waits,
          others = other_seconds(time) - other_seconds(than);
@@ -145,7 +149,9 @@ static void say_plans(Sheet *sheet, const BestPlans *best) {
 /* Where the figures that are compared come from. */
 const char *search_by_what(const BestPlans *best) {
   if (best->wanted.memory) return "exact bytes of compiled plans";
-  return forecasts(best) ? "forecasts" : "times that no step is below";
+  if (!forecasts(best)) return "times that no step is below";
+  return best_waits(best) ? "forecasts in which kernels and messages do not wait for each other"
+                          : "forecasts";
 }
 
 static void say_head(Sheet *sheet, const BestPlans *best) {

@@ -69,7 +69,7 @@ static bool search_size(SizeSearch *sizes, int64_t nodes, int64_t ranks) {
   BestPlans *best = &size->best;
   *best = best_of(&best->space, &wanted);
   if (!best_find(best)) return false;
-  if (best->fitting) size->cost = (double)ranks * best_value(best, &best->found.at[0].cost);
+  if (best->fitting) size->cost = (double)ranks * best_value(best, &best->found.at[0].shown);
   size->least = fmin(size->cost, (double)ranks * best->floor);
   sizes->least = fmin(sizes->least, size->least);
   sizes->plans += best->plans, sizes->compiled += best->done.n;
@@ -156,7 +156,7 @@ static void say_size(Sheet *sheet, const SizeSearch *sizes, const Size *size) {
   if (size->least < INFINITY) sheet_put(sheet, "{least_device_seconds}", as_exact(size->least));
   if (size->best.fitting) {
     sheet_say(sheet, "{seconds:12}{!device_seconds}",
-              as_seconds(size->best.found.at[0].cost.forecast.seconds), as_exact(size->cost));
+              as_seconds(size->best.found.at[0].shown.forecast.seconds), as_exact(size->cost));
     if (hours) sheet_put(sheet, "{device_hours}", as_exact(size->cost * scale));
     sheet_say(sheet, "{:12}{:12}{loss:10.1}\n", as_number(size->cost * scale),
               as_number(size->least * scale), as_share(size->cost / least - 1));

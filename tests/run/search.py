@@ -322,3 +322,14 @@ compare('llama', ('ranks=4', 'micro=1', 'overlap=on', 'zero=2', 'recompute=none'
 compare('large', ('ranks=4', 'tensor=2', 'pipe=2', 'micro=1', 'overlap=on', 'recompute=none', 'sequence=off'))
 # accumulated gradients of which some are among the temporaries
 compare('large', ('ranks=4', 'context=2', 'data=2', 'micro=2', 'zero=1,2', 'overlap=off', 'recompute=none'))
+
+# on sm_90a kernels and messages wait for each other: the search compares plans without that, and prints what `plan` does
+text = open(f'{EXAMPLES}/papers/foundry.shard').read()
+open(f'{WORK}/waits.shard', 'w').write(text)
+found = json.loads(run(SHARDC, 'plan', 'waits.shard', '--search', '--json', cwd=WORK)[0])
+open(f'{WORK}/waits.shard', 'a').write('\n'.join(plan['text'] for plan in found['plans']))
+for plan in found['plans']:
+    told = json.loads(run(SHARDC, 'plan', 'waits.shard', '--plan', plan['name'], '--json', cwd=WORK)[0])
+    check(told['forecast']['seconds_per_step'] == plan['seconds'], f'{plan["name"]}: {told["forecast"]}, {plan}')
+check(found['plans'][0]['compared_seconds'] < 0.99 * found['plans'][0]['seconds'], f'{found["plans"][0]}')
+check('wait' in found['certified_by'], found['certified_by'])
