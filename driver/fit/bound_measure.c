@@ -12,7 +12,8 @@
 Change bound_change(const PlanBounds *bounds, const SpacePlan *copy, int layers, int batch) {
   const PlanSpace *space = bounds->space;
   Arena *arena = space->o->c->arena;
-  Change change = change_with(arena, space_change_compared(space, copy), "train.batch", "%d", batch);
+  Change change =
+      change_with(arena, space_change_compared(space, copy), "train.batch", "%d", batch);
   int64_t gpus = module_whole(space->m, "machine.node.gpus"),
           ranks = copy->at[FIELD_TENSOR] * copy->at[FIELD_CONTEXT] * space_copies(copy);
   if (gpus && ranks > gpus * space->nodes)

@@ -90,7 +90,8 @@ static void say_cost(Sheet *sheet, const BestPlans *best, const FoundPlan *one) 
                as_text(forecasts(best) ? "forecast" : "at least"), as_seconds(time->seconds),
                as_seconds(time->computes));
   sheet_say_if(sheet, timed, ", waiting for messages {waiting_seconds}", as_seconds(time->waits));
-  sheet_say_if(sheet, other_seconds(time) > 0, ", for the host, memory and shared multiprocessors {other_seconds}",
+  sheet_say_if(sheet, other_seconds(time) > 0,
+               ", for the host, memory and shared multiprocessors {other_seconds}",
                as_seconds(other_seconds(time)));
   sheet_say_if(sheet, timed && forecasts(best) && cost->seconds > 0, "; at least {least_seconds}",
                as_seconds(cost->seconds));

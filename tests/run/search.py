@@ -323,7 +323,7 @@ compare('large', ('ranks=4', 'tensor=2', 'pipe=2', 'micro=1', 'overlap=on', 'rec
 # accumulated gradients of which some are among the temporaries
 compare('large', ('ranks=4', 'context=2', 'data=2', 'micro=2', 'zero=1,2', 'overlap=off', 'recompute=none'))
 
-# on sm_90a kernels and messages wait for each other: the search compares plans without that, and prints what `plan` does
+# on sm_90a kernels and messages wait for each other: plans are compared without that, and printed as `plan` does
 text = open(f'{EXAMPLES}/papers/foundry.shard').read()
 open(f'{WORK}/waits.shard', 'w').write(text)
 found = json.loads(run(SHARDC, 'plan', 'waits.shard', '--search', '--json', cwd=WORK)[0])
