@@ -56,15 +56,6 @@ static CpuPlan plan(const CpuCut *cut) {
                    .workspace = q.w_bytes};
 }
 
-/* Rows of tiles, and vectors of panels, before that one. */
-static int64_t rows_before(const Product *product, const ProductPlan *plan, int64_t tile) {
-  int64_t outer = tile / plan->tiles_inner, at = tile % plan->tiles_inner;
-  return outer * product->m.inner + at * plan->height + min_i64(at, plan->high);
-}
-static int64_t vectors_before(const ProductPlan *plan, int64_t panel) {
-  return panel * plan->width + min_i64(panel, plan->wide);
-}
-
 /* By multiply-adds. */
 static void weigh(const CpuCut *cut, double *work) {
   Product product = product_of(cut->k, cut->lanes);
@@ -75,8 +66,8 @@ static void weigh(const CpuCut *cut, double *work) {
     int64_t column = i % columns, row = i / columns % rows, batch = i / columns / rows, n[2], v[2],
             b[2];
     for (int end = 0; end < 2; end++) {
-      n[end] = rows_before(&product, &plan, share_begin(plan.tiles, rows, row + end));
-      v[end] = vectors_before(&plan, share_begin(plan.panels, columns, column + end));
+      n[end] = product_rows_before(&product, &plan, share_begin(plan.tiles, rows, row + end));
+      v[end] = product_vectors_before(&plan, share_begin(plan.panels, columns, column + end));
       b[end] = share_begin(batches, cut->tile[TILE_BATCH], batch + end);
     }
     work[i] = (double)(b[1] - b[0]) * (double)(n[1] - n[0]) * (double)(v[1] - v[0]);

@@ -360,3 +360,12 @@ ProductPlan product_plan(const Product *product, int lanes, const int64_t tile[T
       round_up(partial ? plan.tiles_max * plan.panels_max * block : block << two, CACHE_LINE);
   return plan;
 }
+
+int64_t product_rows_before(const Product *product, const ProductPlan *plan, int64_t tile) {
+  int64_t outer = tile / plan->tiles_inner, at = tile % plan->tiles_inner;
+  return outer * product->m.inner + at * plan->height + min_i64(at, plan->high);
+}
+
+int64_t product_vectors_before(const ProductPlan *plan, int64_t panel) {
+  return panel * plan->width + min_i64(panel, plan->wide);
+}

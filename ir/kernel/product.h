@@ -131,4 +131,7 @@ bool product_b_readable(const Product *product, int lanes);
  */
 bool product_fits(const Module *m, const Product *product, const int64_t tile[TILE_COUNT]);
 ProductPlan product_plan(const Product *p, int lanes, const int64_t tile[TILE_COUNT]);
+/* Rows of tiles, and vectors of panels, before that one. */
+int64_t product_rows_before(const Product *product, const ProductPlan *plan, int64_t tile);
+int64_t product_vectors_before(const ProductPlan *plan, int64_t panel);
 #endif

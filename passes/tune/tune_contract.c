@@ -136,18 +136,17 @@ static double in_place_factor(const Product *product, const KernelLimits *limits
 }
 
 typedef struct ContractCost { /* of one product of the batch, in cycles */
-  int64_t tiles, panels;      /* of rows, of columns */
-  double height, width;       /* of a tile, of a panel */
+  const Product *product;
+  const ProductPlan *plan;
+  double filled, vector; /* share of the rows that have something to do; columns of a vector */
   double k, per_multiply, per_a, per_b, start;
   double once; /* before all chunks, by all workers together */
 } ContractCost;
 
 static ContractCost cost_of(const Product *product, const ProductPlan *plan,
                             const KernelLimits *limits, const int64_t *tile) {
-  ContractCost cost = {.tiles = plan->tiles, .panels = plan->panels};
-  cost.height = (double)(product->m.outer * product->m.inner) / (double)plan->tiles;
-  if (!sums_places(product)) cost.height *= limits->filled;
-  cost.width = (double)(plan->vectors * limits->lanes) / (double)plan->panels;
+  ContractCost cost = {product, plan, .filled = 1, .vector = limits->lanes};
+  if (!sums_places(product)) cost.filled = limits->filled;
   cost.k = (double)(product->k.outer * plan->steps * plan->words);
   if (sums_places(product)) cost.k *= limits->filled;
   cost.per_multiply = MULTIPLY / (2.0 * limits->lanes); /* two vector units */
@@ -177,10 +176,25 @@ static ContractCost cost_of(const Product *product, const ProductPlan *plan,
   return cost;
 }
 
-static double chunk_time(const ContractCost *cost, int64_t rows,
-                         int64_t columns) { /* the largest of this number of blocks */
-  double m = cost->height * (double)ceil_div(cost->tiles, rows),
-         n = cost->width * (double)ceil_div(cost->panels, columns);
+static int64_t before(const ContractCost *cost, bool rows, int64_t i) {
+  return rows ? product_rows_before(cost->product, cost->plan, i)
+              : product_vectors_before(cost->plan, i);
+}
+
+/* Rows, or vectors, of the largest of so many blocks of tiles, or panels: the first one, or the
+   first one that has one more. Larger ones come first. */
+static double largest(const ContractCost *cost, bool rows, int64_t blocks) {
+  int64_t n = rows ? cost->plan->tiles : cost->plan->panels, most = 0, from = 0, to = 0;
+  for (int64_t i = 0; i < blocks && to - from < ceil_div(n, blocks); i++) {
+    from = share_begin(n, blocks, i), to = share_begin(n, blocks, i + 1);
+    most = max_i64(most, before(cost, rows, to) - before(cost, rows, from));
+  }
+  return (double)most * (rows ? cost->filled : cost->vector);
+}
+
+/* The largest of this number of blocks. */
+static double chunk_time(const ContractCost *cost, int64_t rows, int64_t columns) {
+  double m = largest(cost, true, rows), n = largest(cost, false, columns);
   return cost->start + cost->k * (m * n * cost->per_multiply + m * cost->per_a + n * cost->per_b);
 }
 
