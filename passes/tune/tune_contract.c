@@ -181,8 +181,8 @@ static int64_t before(const ContractCost *cost, bool rows, int64_t i) {
               : product_vectors_before(cost->plan, i);
 }
 
-/* Rows, or vectors, of the largest of so many blocks of tiles, or panels: the first one, or the
-   first one that has one more. Larger ones come first. */
+/* Rows, or vectors, of the largest block, if all tiles, or panels, are in this number of blocks:
+   the first one, or the first one that has one more. Larger ones come first. */
 static double largest(const ContractCost *cost, bool rows, int64_t blocks) {
   int64_t n = rows ? cost->plan->tiles : cost->plan->panels, most = 0, from = 0, to = 0;
   for (int64_t i = 0; i < blocks && to - from < ceil_div(n, blocks); i++) {
