@@ -51,7 +51,7 @@ Line *read_list(const Bundle *b, const char *name, int *n);
 
 /* ---- other programs (child.c) ---- */
 
-/* Children are told that they are this rank, as launchers do; one of one: nothing. */
+/* Sets the variables by which a launcher tells a child its rank; for a single rank none. */
 void child_rank(int rank, int ranks);
 /* Its messages go to the file `log`. pipes: with pipes. */
 bool child_start(Child *c, char *const *words, const char *folder, const char *log, bool pipes);
@@ -79,14 +79,14 @@ typedef struct Gpu {
 bool gpu_open(Gpu *g, int number);                 /* parts see one, number 0 */
 bool gpu_ok(Gpu *g, CUresult e, const char *what); /* fills why */
 bool gpu_load(Gpu *g, const char *ptx, CUmodule *m);
-/* FOLDER/SYMBOL.cubin, or where there is none or it is for other GPUs, FOLDER/SYMBOL.ptx. */
+/* Loads FOLDER/SYMBOL.cubin, or FOLDER/SYMBOL.ptx if there is no cubin or it is for other GPUs. */
 bool gpu_load_file(Gpu *g, const char *folder, const char *symbol, CUmodule *m);
 bool gpu_function(Gpu *g, CUmodule m, const char *entry, int64_t shared, CUfunction *f);
-typedef struct GpuMaps { /* of a kernel's buffers, parameters after their addresses */
+typedef struct GpuMaps { /* tensor maps of buffers: a kernel's parameters after addresses */
   int n;
   rt_tensor_map at[RT_KERNEL_MAPS];
 } GpuMaps;
-/* Every parameter is one address, or a map; NULL: no maps. */
+/* Each parameter is an address or, after these, a map. maps: NULL if there are none. */
 bool gpu_launch(Gpu *g, CUfunction f, int64_t ctas, int threads, int64_t shared, CUdeviceptr *at,
                 int n, const GpuMaps *maps);
 GpuMaps gpu_maps_of(const Module *m, const Fn *k);

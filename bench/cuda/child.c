@@ -65,7 +65,7 @@ int child_wait(Child *c, double until) {
     if (rt_now() > until) return child_stop(c), -1;
     nanosleep(&nap, NULL);
   }
-  kill(-c->pid, SIGKILL); /* processes that it left */
+  kill(-c->pid, SIGKILL); /* and the processes that it started */
   c->pid = 0, close_pipes(c);
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }

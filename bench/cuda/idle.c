@@ -1,8 +1,8 @@
 /* A driver of CUDA that does nothing, for the ranks of a world that have no GPU: loaded by
    SHARDC_LIBCUDA=libidle.so, a rank starts, answers what the runtime asks all ranks, and takes no
-   time; what it computes is zero. IDLE_SM and IDLE_SHARED tell what its device is, so that all
-   ranks run the same program. These functions give something back; all others of cuda_api.def are
-   in idle_rest.c. Must not: be asked for results. */
+   time; its results are zero. IDLE_SM and IDLE_SHARED describe its device, so that all ranks run
+   the same program. The functions of this file return something; all others of cuda_api.def are in
+   idle_rest.c. Must not: be asked for results. */
 #include "runtime/device/cuda/cuda.h"
 #include <stdatomic.h>
 #include <stdio.h>
@@ -18,13 +18,13 @@ static int told(const char *name, int otherwise) {
   return text ? atoi(text) : otherwise;
 }
 
-/* An address or a handle, which nobody reads. */
+/* An address or a handle that nobody reads. */
 static uintptr_t next_address(uint64_t bytes) {
   static atomic_uintptr_t next = (uintptr_t)1 << MEMORY_LOG;
   return atomic_fetch_add(&next, (bytes | 1023) + 1);
 }
 
-/* name, what it gives back, type, the arguments after it */
+/* name, value of the result, its type, the arguments after it */
 #define GIVES(name, type, value, ...)                                                              \
   EXPORT CUresult name(type *out __VA_ARGS__) {                                                    \
     *out = (type)(value);                                                                          \

@@ -1,5 +1,5 @@
-/* A driver of CUDA that does nothing: every function that the runtime calls, weak, so that those of
-   idle.c take the place of theirs. */
+/* A driver of CUDA that does nothing: every function that the runtime calls, as a weak
+   symbol, which a function of idle.c with the same name replaces. */
 #include "runtime/device/cuda/cuda.h"
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"

@@ -1,4 +1,4 @@
-/* Models trained twice from the same start and data: their losses. Lists of the bundle have, of
+/* Models trained twice from the same start and data: their losses. Lists of the bundle have, for
    each model, its name, the largest difference, steps, ranks.
 
    losses.list: by one executable, on the processor and on the GPU. Several ranks share the one GPU,
@@ -14,13 +14,13 @@
 
 enum { STEPS = 1000, RANKS = 8 };
 
-typedef struct Curves { /* of both trainings */
+typedef struct Curves { /* the losses of both trainings */
   double loss[2][STEPS];
   int n[2];
 } Curves;
 
 typedef struct Side {
-  const char *name, *device, *suffix; /* suffix: of the executable */
+  const char *name, *device, *suffix; /* suffix: of the executable's name */
   bool nccl;
 } Side;
 
@@ -41,8 +41,8 @@ static int read_losses(const char *folder, double *loss) {
   return n;
 }
 
-/* Two ranks that NCCL takes for two machines. The GPU runs their kernels in turn, so its own
-   kernels, which wait for each other, take few multiprocessors. */
+/* Makes NCCL take two ranks for two machines. The GPU runs kernels of both ranks in turn, so the
+   kernels of NCCL, which wait for each other, get few multiprocessors. */
 static void be_node(int rank, bool nccl) {
   static const char *const settings[][2] = {
       {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "29711"},     {"NCCL_NET", "Socket"},
@@ -55,7 +55,7 @@ static void be_node(int rank, bool nccl) {
   else unsetenv("NCCL_HOSTID");
 }
 
-/* The first status of the ranks that is not 0. */
+/* Returns the first exit status that is not 0. */
 static int train_ranks(Bundle *b, char *const *words, const char *log, int ranks, bool nccl,
                        double until) {
   Child child[RANKS];

@@ -204,8 +204,8 @@ static void find_folder(Bundle *b) {
   if (slash) *slash = 0;
 }
 
-/* File `parts`: those whose kernels and models are in the bundle. Without it all are. False: none
-   of the wanted ones is. */
+/* File `parts` names the parts whose kernels and models are in the bundle; without it all are.
+   False: none of the wanted parts is in the bundle. */
 static bool drop_absent(const Bundle *b) {
   int n, left = 0;
   Line *list = read_list(b, "parts", &n);

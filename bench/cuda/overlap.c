@@ -18,7 +18,7 @@
 
 enum { MOST_STEPS = 100, MOST_RANKS = 16, WARM = 3, STEPS = 12, QUICK_STEPS = 2 };
 
-typedef struct Way { /* settings of the double */
+typedef struct Way { /* settings of the double of NCCL */
   const char *name;
   double rate, latency; /* GB/s, microseconds */
   const char *priority, *suffix;
@@ -33,10 +33,10 @@ static const Way ways[WAYS] = {
     [NETWORK] = {"50 GB/s", 50, 20, "0", ""},
 };
 
-typedef struct Messages { /* of a step, milliseconds; bytes that the rank sends */
+typedef struct Messages { /* of a step; milliseconds, and bytes that the rank sends */
   int n;
   double bytes, link, took, waited, longest_wait;
-  bool early; /* one took less than the link does */
+  bool early; /* one took less time than the link needs */
 } Messages;
 
 typedef struct Result {
@@ -52,7 +52,7 @@ static void set(const char *name, const char *value) {
 }
 
 static void set_double(const Bundle *b, const Way *w, const char *log) {
-  /* The stand-in is slower than any link. */
+  /* Quick runs are on the stand-in for a GPU, which is slower than any link. */
   set("PACED_RATE", rt_format("%g", w->rate * (b->quick ? 1e-3 : 1)));
   set("PACED_LATENCY", rt_format("%g", w->latency * (b->quick ? 100 : 1)));
   set("PACED_PRIORITY", w->priority), set("PACED_LOG", log);
@@ -60,7 +60,7 @@ static void set_double(const Bundle *b, const Way *w, const char *log) {
   set("SHARDC_DEBUG", "waited"), set("SHARDC_LATE", "600");
 }
 
-/* The last one started, rank 0, has the driver of this machine. */
+/* Rank 0, which is started last, has the driver of this machine. */
 static bool start_ranks(Bundle *b, char *const *words, const char *log, int ranks, Child *child) {
   const char *driver = getenv("SHARDC_LIBCUDA");
   char *own = driver ? rt_copy_text(driver, strlen(driver)) : NULL;
@@ -90,7 +90,7 @@ static double median_of_steps(const char *folder, double *waited) {
   return median(ms, n);
 }
 
-/* Messages that graphs of steps repeated; one of fewer runs is of another entry. */
+/* Messages that graphs of steps repeated; a message with fewer runs belongs to another entry. */
 static Messages read_messages(const char *log) {
   Messages m = {0};
   double bytes, runs, most = 0, link, took, waited;
@@ -104,7 +104,7 @@ static Messages read_messages(const char *log) {
     m.n++, m.bytes += bytes, m.link += 1e-3 * link;
     m.took += 1e-3 * took, m.waited += 1e-3 * waited;
     m.longest_wait = fmax(m.longest_wait, 1e-3 * waited);
-    m.early |= took < 0.99 * link - 2; /* the clock's steps are up to a microsecond */
+    m.early |= took < 0.99 * link - 2; /* the clock has a resolution of 1 us */
   }
   if (f) fclose(f);
   return m;
@@ -135,7 +135,7 @@ static bool one_run(Bundle *b, const Line *l, const Way *w, double until, Result
 
 /* ---- one plan ---- */
 
-/* The double did what it promises: as many bytes as the plan sends, no faster than the link. */
+/* Did the double send as many bytes as the plan does, no faster than the link? */
 static bool is_true(Bundle *b, const Line *l, const Way *w, const Result *r) {
   double planned = strtod(l->word[2], NULL), bytes = r->messages.bytes;
   if (w == &ways[UNPACED]) return true;
@@ -167,7 +167,7 @@ static void show(Bundle *b, const Line *l, const Way *w, const Result *r, const 
   say(b, "\n");
 }
 
-/* One per cent of a step is worth a change. */
+/* A change is advised if it saves one per cent of a step. */
 static void judge(Bundle *b, const Line *l, const Result *r) {
   double first = r[LINK].ms / r[FIRST].ms, full = r[LINK].ms / r[FULL].ms;
   double best = fmax(first, full);
@@ -183,7 +183,7 @@ static void judge(Bundle *b, const Line *l, const Result *r) {
   say(b, "%-16s multiprocessors for kernels %.3f times: %s\n", "", full, what);
 }
 
-/* A way that fails, such as a priority that the driver refuses, costs the others nothing. */
+/* If one way fails (the driver may refuse a priority), the others still run. */
 static bool one_plan(Bundle *b, const Line *l, double until) {
   Result r[WAYS];
   char why[400];

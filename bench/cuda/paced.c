@@ -9,10 +9,10 @@
    more registers. PACED_RATE=0: as fast as these CTAs can copy, at once.
 
    PACED_PRIORITY=1 launches them with the highest priority. Rank 0 appends a line to PACED_LOG per
-   message that a graph repeats: what, ranks, bytes, runs; microseconds on the link, from the begin
-   of the first CTA to the end of the last, from when it could begin until it began, between the
-   begins of its CTAs. The driver of ranks without a GPU is idle.c. Must not: allocate or wait after
-   ncclCommInitRank. */
+   message that a graph repeats: its operation, ranks, bytes, runs, and microseconds: on the link,
+   from the start of the first CTA to the end of the last, from when it could start until it
+   started, between the starts of its first and its last CTA. The driver of ranks without a
+   GPU is idle.c. Must not: allocate or wait after ncclCommInitRank. */
 #include "paced_kernel.h"
 #include "runtime/device/cuda/nccl.h"
 #include <dlfcn.h>
@@ -22,13 +22,13 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* SCRATCH: bytes of zeros, and as many for what nobody takes */
+/* SCRATCH: bytes of zeros to receive, and as many to send to */
 enum { ROWS = 1 << 12, SCRATCH = 4 << 20, SHARED = 48 << 10, WIDTHS = 3, GROUP = 256 };
 enum { UNHANDLED = 1, INVALID = 4, CAPTURING = 1, PRIORITY = 8 /* CU_LAUNCH_ATTRIBUTE_PRIORITY */ };
 
 static const int widths[WIDTHS] = {16, 4, 1};
 
-typedef struct Told { /* of a row */
+typedef struct Told { /* what the log says of a message */
   const char *what;
   double bytes, nanoseconds;
 } Told;
@@ -36,9 +36,9 @@ typedef struct Told { /* of a row */
 struct ncclComm {
   int n, me;
   CudaApi api;
-  double rate, latency; /* bytes and nanoseconds, of a nanosecond */
+  double rate, latency; /* bytes per nanosecond; nanoseconds */
   unsigned ctas;
-  int priority; /* 0: as the stream */
+  int priority; /* 0: that of the stream */
   CUmodule module[WIDTHS + 1];
   CUfunction ready, move[WIDTHS];
   CUdeviceptr rows, scratch;
@@ -52,12 +52,12 @@ typedef struct Move {
   const char *what;
   CUdeviceptr to, from;
   uint64_t bytes, span, to_step, from_step;
-  double moved; /* bytes that the rank sends or receives, the larger */
+  double moved; /* the larger number of bytes: sent or received */
 } Move;
 
-typedef struct Pending { /* of the group of this thread; sends and receives only */
+typedef struct Pending { /* sends and receives of the open group of this thread */
   int depth, nsent, ntaken;
-  bool late; /* one has begun: the latency is over */
+  bool late; /* a message has begun, so the latency is over */
   Move sent[GROUP], taken[GROUP];
 } Pending;
 
@@ -98,7 +98,7 @@ static bool captures(CUstream s) {
   return ask && !ask(s, &status) && status == CAPTURING;
 }
 
-/* The widest access that all of its addresses and sizes allow. */
+/* The widest access that all addresses and sizes of the message allow. */
 static int width_of(const Move *m) {
   uint64_t bits = m->to | m->from | m->bytes | m->span | m->to_step | m->from_step;
   for (int i = 0; i < WIDTHS; i++)
@@ -139,7 +139,7 @@ static bool load(NcclComm c, int i, const char *text, const char *entry, CUfunct
          !c->api.cuModuleGetFunction(f, c->module[i], entry);
 }
 
-/* A chunk: loads, then stores, of those accesses that are within the message. */
+/* The text of a chunk: loads, then stores, each only if it is within the message. */
 static void chunk_text(char *out, size_t size, int width) {
   const char *type = width == 16 ? "v4.u32" : width == 4 ? "u32" : "u8";
   size_t n = 0;

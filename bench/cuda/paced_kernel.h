@@ -12,7 +12,7 @@ enum { MOVE_THREADS = 512, MOVE_AT_ONCE = 4 };
 
 typedef struct PacedRow { /* on the device; nanoseconds of %globaltimer */
   uint64_t ready, first, last, end, done;
-  uint64_t waited, apart, took, runs; /* sums over its runs */
+  uint64_t waited, apart, took, runs; /* sums over the runs of the message */
 } PacedRow;
 
 static const char paced_ready[] =
@@ -20,8 +20,9 @@ static const char paced_ready[] =
     ".visible .entry ready(.param .u64 row)\n{\n.reg .b64 %d<3>;\n"
     "ld.param.u64 %d1, [row]; mov.u64 %d2, %globaltimer; st.global.u64 [%d1], %d2; ret;\n}\n";
 
-/* The kernel for accesses of one width, from: their bytes; bytes of a chunk, twice; the bytes
-   again; bytes of one, two and three accesses of all threads; the text of a chunk. */
+/* The format of the kernel for accesses of one width. Its arguments: bytes of an access; bytes of a
+   chunk, twice; bytes of an access; bytes of one, two and three accesses of all threads; the text
+   of a chunk. */
 #define PACED_MOVE                                                                                 \
   ".visible .entry move%d(.param .u64 row, .param .u64 to, .param .u64 from, .param .u64 bytes,\n" \
   ".param .u64 span, .param .u64 to_step, .param .u64 from_step, .param .u64 start,\n"             \

@@ -1,11 +1,11 @@
 /* Whole training steps of GPT-2 in bf16: milliseconds, tokens/s, MFU, in turn with another program.
-   Lists of the bundle, steps.list and offload.list: name, layers, width, heads, batch, length,
-   vocabulary, who else, and the parameters of a model other than GPT-2. Without `who else` it is
-   PyTorch, where python3 has it and sees the GPU; a name is another executable of the bundle, of
-   the same model: the one without `offload`; - is nobody. All read steps/tokens.VOCABULARY, random
-   tokens of which all are equally frequent. The FLOP of a step are those of the usual count, 6 per
-   parameter and token and 12 per layer, width, position and token: the same for both. MFU is of the
-   data sheet's peak (peaks.def); the table also has the share of mma.sync as measured in this run.
+   Lists of the bundle, steps.list and offload.list, have name, layers, width, heads, batch, length,
+   vocabulary, the other program, and the parameters of a model other than GPT-2. The other program
+   is an executable of the bundle (the same model without `offload`), or - for none; without a word
+   it is PyTorch, where python3 has it and sees the GPU. All read steps/tokens.VOCABULARY: random
+   tokens, all equally frequent. The FLOP of a step are the usual count, 6 per parameter and token
+   and 12 per layer, width, position and token, for both programs. MFU refers to the peak of the
+   data sheet (peaks.def); the table also has the share of mma.sync as measured in this run.
 
    PyTorch's process waits while ours runs, and keeps its memory. */
 #include "bundle.h"
@@ -24,7 +24,7 @@ enum {
   FIRST = 3,
   CHANGE_STEPS = 20,
   MOST_CHANGES = 16
-}; /* the first steps of a run do not count */
+}; /* FIRST: steps at the start of a run that do not count */
 
 typedef struct Times {
   double at[MOST];
@@ -33,9 +33,9 @@ typedef struct Times {
 
 typedef struct Model {
   const char *name;
-  const char *other; /* its executable; NULL: PyTorch */
+  const char *other; /* executable of the other program; NULL: PyTorch */
   bool alone;
-  double layers, width, batch, length, vocabulary, parameters; /* 0: those of GPT-2 */
+  double layers, width, batch, length, vocabulary, parameters; /* parameters: 0 for GPT-2 */
   Line *line;
 } Model;
 
@@ -97,7 +97,7 @@ static char *tokens_of(const Bundle *b, const Model *m) {
 }
 
 typedef struct Program {
-  const char *name; /* of its results */
+  const char *name; /* in the rows of results */
   const char *exe;
   const char *kernels; /* a folder of kernels that replace some of its own; NULL: none */
 } Program;
@@ -137,7 +137,7 @@ static bool run_program(Bundle *b, const Model *m, const Program *p, int steps, 
   return t->n > before;
 }
 
-/* The model's executable of that name. */
+/* Runs the executable of that name. */
 static bool run_ours(Bundle *b, const Model *m, const char *name, int steps, int round,
                      double until, Times *t, char *why, int size) {
   Program p = {name, name, NULL};
@@ -298,12 +298,12 @@ static int measure(Bundle *b, const char *name) {
 
 /* ---- changes, each alone ---- */
 
-/* changes.list: the model, then programs that lack one change each: name, executable, and a folder
-   of kernels in place of its own, or -. They run in turn, in every second round backwards, so that
-   what drifts is the same for all. */
+/* changes.list has the model, then programs that lack one change each: name, executable, and a
+   folder of kernels in place of its own, or -. They run in turn, in every second round backwards,
+   so that all get the same share of a drift of the GPU's clock. */
 typedef struct Changes {
   Model model;
-  int n; /* 0: the model itself */
+  int n; /* number 0 is the model itself */
   Program program[MOST_CHANGES];
   Times times[MOST_CHANGES];
   bool failed[MOST_CHANGES];
@@ -331,7 +331,7 @@ static void show_change(Bundle *b, Changes *c, int i) {
       1e3 * ms, 1e3 * (ms - base), 100 * (ms / base - 1));
 }
 
-/* False: it failed, and is not tried again. */
+/* False: the program failed, and is not tried again. */
 static bool run_change(Bundle *b, Changes *c, int i, int round) {
   char why[400] = "";
   if (c->failed[i] || run_program(b, &c->model, &c->program[i], b->quick ? 2 : CHANGE_STEPS, round,
