@@ -21,9 +21,10 @@ static double scale_of(int i) {
 /* A third of the kernels cap their scores, within the range of scores or far from it. */
 static const char *cap_of(int i) { return i % 3 ? "" : i % 2 ? ", cap = 1.5" : ", cap = 20"; }
 
-/* A sixth of the kernels, none that caps, drop a fifth of the probabilities; as add_bias. */
+/* A sixth of the kernels, none of which caps scores, drop a fifth of the probabilities. */
 static bool drops(int i) { return i % 6 == 1; }
 
+/* Adds the mask of the probabilities that are kept; arguments and result as in add_bias. */
 static int add_kept(Harness *h, int i, const AttentionShape *s, int next) {
   if (!drops(i)) return 0;
   const char *both =
@@ -60,7 +61,7 @@ static int add_bias(Harness *h, int i, const AttentionShape *s, int next) {
   return 7;
 }
 
-/* The operands `mask` and those that kernel i has after it; *out: the next value. */
+/* The operands of attention from `mask` on. *out: the next free value. */
 static const char *add_others(Harness *h, int i, const AttentionShape *s, const char *mask,
                               int *out) {
   int kept = add_kept(h, i, s, *out);

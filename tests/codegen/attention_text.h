@@ -16,8 +16,9 @@ typedef struct AttentionMask {
   int values; /* how many values before the attention op come from it */
 } AttentionMask;
 
-/* Adds kernel @k<i>, @g<i>; `together`: the gradients as one result; summed: that or the gradient
-   of q is also summed over its rows and the first dims of heads, as many as this; -1: it is not. */
+/* Add kernel @k<i>, the attention, and @g<i>, its gradient. `together`: all gradients are one
+   result. summed: this result, or the gradient of q, is also summed over its rows and its first
+   `summed` dims of heads; -1: it is not. */
 void attention_forward(Harness *h, int i, const char *elem, AttentionShape s, AttentionMask m);
 void attention_backward(Harness *h, int i, const char *elem, AttentionShape s, AttentionMask m,
                         bool together, int summed);

@@ -1,9 +1,9 @@
 /* Kernels as the passes make them, against the interpreter: check_kernels DUMP.ir [TARGET] takes a
    dump from any point before `select` and checks every kernel function; check_kernels -r SEED N
-   [TARGET] does that for N random modules from SEED on, among whose kernels every family of
-   families.def for such a device must be: so a new row is tested without a test of its own.
+   [TARGET] does that for N random modules from SEED on. Their kernels must be of every family of
+   families.def for the kind of device, so a new row is tested without a test of its own.
 
-   With -x first: exact twins (exact.h) of the kernels, which must agree in every bit, in random
+   -x as first word: the kernels are exact twins (exact.h), which must agree in every bit, in random
    modules with larger sizes, at which tiles have edges. */
 #include "exact.h"
 #include "harness.h"
@@ -42,7 +42,7 @@ static void count_families(Seen *seen, const Module *m) {
   }
 }
 
-/* None has a twin of attention, whose softmax is a part of its family. */
+/* Families of attention have no twins, since softmax is a part of them. */
 static int families_left_out(const Check *check, DeviceKind device) {
   const Seen *seen = &check->seen;
   int n = 0;
@@ -56,7 +56,7 @@ static int families_left_out(const Check *check, DeviceKind device) {
   return n;
 }
 
-/* Kernels without a twin are not made. */
+/* Kernels without a twin are left out. */
 static void make_twins(Check *check, Harness *h, Module *m) {
   h->whole = true, h->low = -EXACT_MOST, h->high = EXACT_MOST;
   for (uint32_t i = 0; i < m->fns.n; i++) {

@@ -34,15 +34,15 @@ typedef struct Harness {
   bool pieces; /* the last dim of operands is contiguous, in pieces of 8 elements */
   bool quick;  /* all kernels as `compile --quick` makes them */
   bool unrun;  /* kernels are made, and that is all */
-  const char *cut;      /* this one, as numbers; NULL: the rule's */
+  const char *cut;      /* numbers of the cut of all kernels; NULL: the rule's */
   int64_t unit;         /* positions of long dims in such units, a bit each: numbers of operands */
   uint64_t near, asked; /* outside of near are NaN, results are compared in asked alone: what need
                            not be read is not; 0: all, all */
   bool most;            /* on a GPU: cuts for those that allow most shared memory */
   int multiprocessors;  /* of a GPU, for resident kernels; 0: those of its target */
-  int spare;            /* as many more, which kernels with `cut` leave to messages */
+  int spare;            /* multiprocessors besides, which kernels with `cut` leave to messages */
   bool unfilled; /* all places of experts are empty; on a GPU nobody has written argument 1 */
-  int workers;   /* target.workers: more of them make more chunks, 2 at first */
+  int workers;   /* setting target.workers, 2 at first: more workers, more chunks */
   bool (*run)(Running *r); /* all phases of a kernel; false: reported */
   void *library;           /* of the kernels, for run */
 } Harness;

@@ -178,11 +178,12 @@ static bool of_dot(const Fn *k, ValueId v) {
   return false;
 }
 
-/* Operands over places of experts (attribute skips) have many zeros: in each row of places those
-   from `fill` on; -1: every third; -2: of each place all but the last element. */
+/* Operands over places of experts (attribute skips) have many zeros. In each row of places, places
+   from `fill` on are zeros; if it is -1, every third place; if -2, all elements but the last of
+   each place. */
 typedef struct Places {
-  int64_t size, stride; /* of the dim; 0: v has no places */
-  int64_t *fill;        /* by what comes before the dim */
+  int64_t size, stride; /* of the dim of places; 0: v has none */
+  int64_t *fill;        /* of each row of places */
 } Places;
 
 static Places places_of(Harness *h, const Fn *k, ValueId v) {
@@ -292,7 +293,7 @@ static bool guard_kept(const char *p, int64_t bytes) {
   return true;
 }
 
-/* usual: the size of numbers around it. */
+/* usual: the size of neighbouring numbers. */
 static bool equal(const Harness *h, double got, double want, double usual, double tolerance,
                   Elem e) {
   if (isnan(want) || isnan(got)) return isnan(want) && (isnan(got) || h->near);
@@ -303,8 +304,8 @@ static bool equal(const Harness *h, double got, double want, double usual, doubl
   return elem_class(e) == CLASS_FLOAT && fabs(got - want) <= tolerance * base;
 }
 
-/* A sum of gradients of attention is as wrong as its terms, which are rounded inside of the kernel:
-   of those that nearly cancel, no better than of the others. */
+/* A kernel of attention rounds the terms of a sum of gradients. So the error of the sum is that of
+   its terms, also where they nearly cancel. */
 static double usual_size(const Running *r, ValueId v, const Tensor *want) {
   const Op *op = value_def(r->k, v);
   double squares = 0, n = (double)type_count(&want->type);

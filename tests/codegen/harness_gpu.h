@@ -6,8 +6,8 @@
 typedef struct GpuBuffer {
   char *at; /* host copy */
   int64_t bytes;
-  int same;       /* number of the buffer before it that it is, -1: its own */
-  bool unwritten; /* what it holds is not sent: a kernel that reads it fails */
+  int same;       /* number of an earlier buffer whose bytes it shares; -1: none */
+  bool unwritten; /* it gets no bytes: a kernel that reads it fails */
 } GpuBuffer;
 
 /* Runs all phases of kernel k, whose PTX is in `folder`, on copies of the buffers (operands, then

@@ -159,8 +159,9 @@ static AttentionMask given(Harness *h, const AttentionShape *s, int arg) {
   return (AttentionMask){arena_printf(h->arena, ", %%%d : %s", arg, t), "", 0};
 }
 
-/* Keys and queries of one document, numbers that are read: they rise with the position past the
-   first 40, so blocks of different documents are skipped. */
+/* A mask by numbers of documents, which kernels read as data: queries see keys of their document.
+   Numbers rise with the position after the first 40, so blocks of different documents are
+   skipped. */
 static AttentionMask documents(Harness *h, const AttentionShape *s, int arg) {
   const char *dim[] = {"S", "T"}, *t = "";
   long long size[] = {s->queries, s->keys};
@@ -184,7 +185,7 @@ static AttentionMask documents(Harness *h, const AttentionShape *s, int arg) {
 
 enum { DOCUMENT_VALUES = 12 };
 
-/* .. that another mask, whose values follow, admits as well. */
+/* The mask of documents and another mask, whose values follow. */
 static AttentionMask documents_and(Harness *h, const AttentionShape *s, int arg,
                                    AttentionMask other) {
   AttentionMask m = documents(h, s, arg);
@@ -346,7 +347,7 @@ static void far_blocks(void **state) {
   harness_free(h);
 }
 
-/* The same of blocks that documents alone exclude; the other mask admits scores in them. */
+/* Masks of documents that skip blocks in which the other mask admits scores. */
 static AttentionMask far_documents(Harness *h, const AttentionShape *s, int arg, int kind) {
   int next = arg + DOCUMENT_VALUES;
   if (kind == 0) return documents(h, s, arg);

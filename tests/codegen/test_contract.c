@@ -401,7 +401,8 @@ static const char *weight_type(Harness *h, const char *elem, const Routed *r, bo
   return harness_dense(h, elem, 3, name, size);
 }
 
-/* Rows are places. Results that are 0 where the product is, or others; one, three, or none. */
+/* Rows are places of experts. By form: the product alone, values that are 0 where the product is,
+   or values of which some are not. */
 static void add_routed(Harness *h, int i, const char *elem, const Routed *r, int form) {
   const char *out = places_type(h, "f32", r, r->mlp, "N");
   harness_add(h,
@@ -415,7 +416,7 @@ static void add_routed(Harness *h, int i, const char *elem, const Routed *r, int
   harness_add(h, "  return %s\n}\n", form == 1 ? "%3, %6, %5" : form == 2 ? "%4, %5" : "%3");
 }
 
-/* Gradients of weights: places are summed. */
+/* The gradient of weights, a sum over places. */
 static void add_summed_places(Harness *h, int i, const char *elem, const Routed *r) {
   harness_add(h,
               "kernel @k%d(%%0 : %s, %%1 : %s) {family = \"contract\", skips = \"S\"} {\n"

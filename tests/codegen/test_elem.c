@@ -82,7 +82,7 @@ static void formats(Harness *h, int i) {
               part_dense(h, "i64", &s), harness_result(h, "i64", s.n, names, s.size));
 }
 
-/* Numbers of 8 bits, by the largest of a block that is the number itself or larger, by far. */
+/* Rounds to 8 bits by the largest number of a block: the number itself, or a much larger one. */
 static void eights(Harness *h, int i) {
   Shape s = random_shape(h, 0);
   const char *f = part_dense(h, "f32", &s);

@@ -45,9 +45,9 @@ static void add_places(Harness *h, int i, const char *elem) {
   harness_add(h, "  %%2 = dot[K] %%0, %%1 : %s[B:2, E:2, S:256, N:136]\n  return %%2\n}\n", elem);
 }
 
-/* Arguments with an element for each sum, and results: a residual, in batches; a factor of which a
-   function is taken, beside the rounded sum; both gradients of a product of two values; one value
-   of two. */
+/* Products that read one or two arguments at each element of the result, and have one or two
+   results, by i % 4: a residual, in batches; a function of a factor, and the rounded sum as well;
+   both gradients of a product of two values; one value from two. */
 static void add_elements(Harness *h, int i, const char *elem, int64_t width) {
   bool whole = i & 4;
   int m = whole ? 256 : 200, n = whole ? (int)width : 136 + 8 * i, batch = 1 + i % 2;
@@ -66,7 +66,8 @@ static void add_elements(Harness *h, int i, const char *elem, int64_t width) {
               i % 4 == 0 || i % 4 == 3 ? "%9" : "%9, %10");
 }
 
-/* .. and sums of columns of a result, which is that of the first element or of nothing else. */
+/* Products whose result is multiplied by an argument of its elements or its columns, and summed
+   over its rows. */
 static void add_columns(Harness *h, int i, const char *elem, int64_t width) {
   bool whole = i & 4;
   int m = whole ? 256 : 200, n = whole ? (int)width : 136 + 8 * i;
@@ -99,14 +100,14 @@ static void columns_are_summed(void **state) {
   }
 }
 
-/* The same with results in the place of the first of them: a tile of which the last panel begins
-   within another, and equal shares. */
+/* Products of add_elements, some with results in the bytes of arguments: a tile whose last panel
+   begins within another one, and equal shares. */
 static void elements_come(void **state) {
   static const struct {
     const char *elem, *cut;
     double tolerance;
     int64_t width;
-    int most; /* elements */
+    int most; /* arguments of elements */
     bool in_place;
   } of[] = {{"bf16", "128 256 64 64 256 3 1 3", 8e-3, 256, 1, true},
             {"f16", "128 136 64 64 136 3 1 3", 1e-3, 136, 2, true},

@@ -170,7 +170,7 @@ static void test_rounded(void **state) {
   }
 }
 
-/* For bf16 within 2^-11 of the value, and of the products that read it, plus the rounding. */
+/* Functions for bf16, and products that read them, are within 2^-11 of the value, plus rounding. */
 static void test_rounded_bf16(void **state) {
   for (size_t i = 0; i < sizeof ROUNDED_TO / sizeof *ROUNDED_TO; i++) {
     double to = ROUNDED_TO[i];

@@ -15,8 +15,8 @@ folder = tempfile.mkdtemp(prefix='shardc_')
 
 
 def alternations(path):
-    """Plain loads, and how often one follows a store, in one straight stretch of code. Sums that other CTAs have left,
-    after an acquire of their flag, are left out: f32, where operands have 16 bits."""
+    """The number of plain loads, and of those that follow a store without a branch between them. Loads of sums of other
+    CTAs (of f32, where operands have 16 bits) are left out: they follow an acquire of a flag."""
     loads = turns = 0
     stored, text = False, open(path).read()
     shares = 'ld.acquire' in text
@@ -29,7 +29,7 @@ def alternations(path):
 
 
 def arithmetic(path):
-    """Instructions on f32 per tanh, where there is one; and reciprocals."""
+    """The number of f32 instructions per tanh (0 without tanh), and of reciprocals and divisions."""
     text = open(path).read()
     tanh, sums = text.count('tanh.approx.f32'), len(re.findall(r'\b(?:add|sub|mul|fma|neg)\.(?:rn\.)?f32', text))
     return tanh and (sums + tanh) / tanh, len(re.findall(r'rcp\.|div\.', text))

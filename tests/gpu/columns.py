@@ -16,7 +16,7 @@ def phases(body, name):
 
 
 def launches(body, name):
-    """Of a function, with the rounds of its loops."""
+    """The number of launches of a function, with all rounds of its loops."""
     n = sum(phases(body, k) for k in re.findall(r'= kernel @([\w.]+)', body[name]))
     for line in body[name].split('\n'):
         loop = re.search(r'= loop\[.*?\] @([\w.]+).*\btrip = (\d+)', line)

@@ -10,7 +10,7 @@ LAYERS = 12
 
 
 def kernels(copies):
-    """By function: launches; and names of kernels that cast a weight of a layer."""
+    """The launches of each function, and the names of kernels that cast a weight of a layer."""
     text = subprocess.run([shardc, 'dump', f'{examples}/gpt2.shard', '--model', 'GPT2', '--set', 'train.batch=16',
                            '--set', 'plan.precision=bf16', '--set', f'plan.precision.copies={copies}',
                            '--target', 'sm_90a', '--after', 'memory'],

@@ -18,7 +18,7 @@ def sections(b):
 
 
 def jump(i, word, target):
-    """The instruction to which instruction i branches; None: it does not."""
+    """The number of the instruction to which instruction i branches; None if it does not branch."""
     low, high = word
     if low & 0xfff != BRANCH: return None
     distance = (high & (1 << 18) - 1) << 30 | low >> 34

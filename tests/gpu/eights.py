@@ -87,7 +87,7 @@ def weights(path):
 
 
 def apart(have, want):
-    """The share of numbers that differ, and the largest difference of all; of the loss alone its difference."""
+    """Of the tensor that differs most: share of numbers that differ (0 for a loss), largest difference, name."""
     worst = 0, 0, ''
     for k, b in want.items():
         most = max(map(abs, b))
@@ -100,7 +100,7 @@ def equal(have, want): return (lambda share, most, _: share < 1e-3 and most < .0
 
 
 def train(exe, **env):
-    """The weights, or None if the program fails and may."""
+    """The weights after training; None if the program fails, which is allowed."""
     shutil.rmtree(f'{folder}/out', ignore_errors=True)
     said = run(f'./{exe}', 'train', '--out', 'out', '--save-every', '0', '--dump', 'out.st', **env)
     return weights('out.st') if said is not None else None

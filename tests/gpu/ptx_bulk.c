@@ -38,8 +38,8 @@ struct Copy {
   int32_t from[PTX_TENSOR_RANK];
   uint32_t to, bytes, phase, stamp; /* to: the address in shared memory */
   Signal *signal;
-  uint32_t group; /* out of shared memory: of its thread */
-  bool left;      /* .. and gone */
+  uint32_t group; /* of its thread, for a copy out of shared memory */
+  bool left;      /* its bytes have left shared memory */
 };
 
 /* ---- maps ---- */
@@ -87,7 +87,7 @@ static bool read_map(Warp *w, const Op *op, int lane, uint64_t at, Map *out) {
 
 /* ---- rows of a box ---- */
 typedef struct Row {
-  uint64_t at;             /* of its first byte that exists */
+  uint64_t at;             /* global address of its first byte that exists */
   uint32_t to, skip, have; /* shared address of the row; bytes before, bytes that exist */
 } Row;
 
@@ -267,7 +267,7 @@ static Went step_commit(Warp *w, const Op *op, uint32_t mask) {
   return WENT_ON;
 }
 
-/* imm: groups that may stay under way */
+/* imm: the number of groups that need not be over */
 static Went step_wait(Warp *w, const Op *op, uint32_t mask) {
   for (int i = 0; i < LANES; i++)
     if (mask >> i & 1 && w->leaving[i] > (uint32_t)op->imm)

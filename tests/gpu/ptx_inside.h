@@ -141,7 +141,7 @@ typedef struct Cell {
   uint8_t atomic;                  /* bit 0: wrote was an atomic write, bit 1: wrote2 */
   uint8_t flying;                  /* bytes that an asynchronous copy has yet to bring; bit 4: an
                                       mbarrier has all of them */
-  uint8_t constant_bytes;          /* that `constant` read */
+  uint8_t constant_bytes;          /* bytes of the word that ld.global.nc read */
 } Cell;
 
 typedef struct Block {
@@ -175,7 +175,7 @@ typedef struct Flight Flight;   /* an asynchronous copy under way */
 typedef struct Product Product; /* a product of a warpgroup under way */
 typedef struct Copy Copy;       /* a bulk copy under way */
 typedef struct Post Post;       /* a release of a word for other CTAs */
-typedef struct Taken Taken;     /* an acquire of one */
+typedef struct Taken Taken;     /* an acquire of such a word */
 typedef struct Launch Launch;
 typedef struct Cta Cta;
 
@@ -194,14 +194,14 @@ struct Warp {
   const Op *red;  /* bar.red that waits for its result */
   uint32_t red_mask;
   Flight *flights;            /* oldest first */
-  uint32_t groups[LANES];     /* committed by each lane */
-  uint32_t leaving[LANES];    /* .. of bulk copies to global memory */
+  uint32_t groups[LANES];     /* groups of asynchronous copies that each lane has committed */
+  uint32_t leaving[LANES];    /* groups of bulk copies to global memory, likewise */
   Product *products;          /* oldest first */
-  uint32_t product_groups;    /* committed */
-  uint64_t polled;            /* the word that it acquired last */
-  uint32_t polls;             /* .. and how often since it acquired another */
+  uint32_t product_groups;    /* groups of products that it has committed */
+  uint64_t polled;            /* address of the word that it acquired last */
+  uint32_t polls;             /* how often it acquired `polled` since it acquired another word */
   uint32_t fenced;            /* its last fence.proxy.async began this interval */
-  uint32_t met;               /* .. its last barrier */
+  uint32_t met;               /* its last barrier began this interval */
   uint32_t left[LANES];       /* copies out of shared memory that are over for a lane */
   uint32_t known[MAX_OWNERS]; /* intervals of others that are over for this warp */
 };
@@ -210,18 +210,18 @@ typedef struct Barrier {
   uint32_t arrived, expected; /* threads */
   uint32_t waiting, came;     /* warps that wait; warps that came, bar.arrive included */
   bool fixed;                 /* a count was given */
-  uint32_t stamps[MAX_WARPS]; /* of those that came: their interval after it */
+  uint32_t stamps[MAX_WARPS]; /* the next interval of each warp that came */
   uint32_t ones, threads;     /* bar.red: predicates that were true, all */
 } Barrier;
 
 typedef struct Signal {       /* an mbarrier */
   uint32_t at;                /* in shared memory */
   uint32_t expected, pending; /* arrivals of a phase; of these, those to come */
-  int64_t bytes;              /* that copies have yet to bring */
+  int64_t bytes;              /* bytes that copies have yet to bring */
   uint32_t phase, by;         /* number; the thread that initialised it */
-  uint8_t fences;             /* FENCE_INIT, FENCE_ASYNC: that followed */
+  uint8_t fences;             /* FENCE_INIT, FENCE_ASYNC: those after its init */
   uint32_t came[MAX_OWNERS];  /* intervals that are over for who came in this phase */
-  uint32_t known[MAX_OWNERS]; /* .. for those that wait for the phase before */
+  uint32_t known[MAX_OWNERS]; /* intervals that are over for whoever waits for the last phase */
   uint32_t seen[MAX_WARPS];   /* phases that had ended when a warp last waited */
 } Signal;
 enum { FENCE_INIT = 1, FENCE_ASYNC = 2 };
@@ -238,7 +238,7 @@ struct Cta {
   Signal signals[MAX_SIGNALS];
   uint32_t nsignals;
   Copy *copies;  /* into shared memory, newest first */
-  Copy *leaving; /* out of it, oldest first, that nobody has waited for */
+  Copy *leaving; /* out of shared memory, not waited for; oldest first */
   Taken *taken;
   uint32_t first_stamp;
   uint8_t *owner; /* of stamp - first_stamp: its warp; owner_in, owner_out: a bulk copy */
@@ -308,8 +308,8 @@ bool members_here(Warp *w, const Op *op, int32_t slot, uint32_t mask, Went *went
 
 /* check.c */
 void warp_interval(Warp *w); /* what the warp did so far is before what its lanes do next */
-void warp_meets(Warp *w);    /* the same at a barrier, for what single lanes waited for */
-uint32_t interval_of_copies(Cta *c, uint32_t owner); /* its stamp */
+void warp_meets(Warp *w);    /* as warp_interval at a barrier, also for waits of single lanes */
+uint32_t interval_of_copies(Cta *c, uint32_t owner); /* returns its stamp */
 void races_forget(PtxDevice *d);
 typedef struct Touch { /* one access of one lane */
   Plane *plane;
@@ -333,8 +333,8 @@ void signals_fence(Warp *w, uint32_t mask, uint8_t fence);
 void signals_drop(Cta *c);
 
 /* ptx_bulk.c */
-bool copies_bring(Cta *c); /* one of them; false: there is none */
-void copies_leave(Cta *c); /* some of those out of shared memory that have not yet */
+bool copies_bring(Cta *c); /* one copy arrives; false: there is none */
+void copies_leave(Cta *c); /* some copies out of shared memory are done */
 void copies_drop(Cta *c);
 
 /* ptx_wgmma.c */

@@ -15,11 +15,11 @@ enum { LATE_TURNS = 2, TURNS_MOST = 10000 };
 
 struct Post { /* a release; newest first */
   uint64_t at, old;
-  uint32_t turns; /* for which the old word is read */
+  uint32_t turns; /* during which the old word is read */
   uint32_t who;   /* stamp << 5 | lane of the release */
   uint32_t first, n, known[MAX_OWNERS];
   Post *next;
-  uint8_t owner[]; /* of n stamps from `first` on */
+  uint8_t owner[]; /* owners of the n stamps from `first` on */
 };
 
 struct Taken { /* an acquire of the CTA that runs; newest first */

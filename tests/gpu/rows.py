@@ -29,13 +29,13 @@ plan p for Head { precision bf16 }
 
 
 def instructions(code):
-    """(opcode, where it jumps or None, whether only some threads do)"""
+    """Of each instruction: opcode, target of its jump or None, whether it has a predicate."""
     for i, word in enumerate(struct.iter_unpack('<QQ', code)):
         yield word[0] & 0xfff, jump(i, word, 'sm_90a'), word[0] >> 12 & 15 != 7
 
 
 def shortest(code, first, last):
-    """Instructions on the shortest way from the head of a loop to its end, and what they are."""
+    """The opcodes on the shortest path from the head of a loop to its end."""
     best = {last: [code[last][0]]}
     for i in range(last - 1, first - 1, -1):
         op, to, some = code[i]
@@ -47,7 +47,7 @@ def shortest(code, first, last):
 
 
 def loops(folder, kernel):
-    """Shortest ways of the loops of a kernel that touch memory, in order."""
+    """The shortest path of each loop of a kernel that accesses memory, in order."""
     path, = glob.glob(f'{folder}/kept/k_{kernel}.cubin')
     code = [list(instructions(c)) for name, c in sections(open(path, 'rb').read()) if name.startswith('.text.')]
     code, found = code[0], []

@@ -16,7 +16,7 @@ enum { SHARED = 4096, OUT = TURNS * BOX_ROWS * 64 };
 
 /* Thread 0 brings boxes of 8 rows and 64 columns, in turn from the columns 0, 64, 128, 192 and
  * rows 16 on; warps 1 and 2 each read half of a box and write it out. */
-typedef struct Parts { /* of the kernel; NULL: as it should be */
+typedef struct Parts { /* texts of parts of the kernel; NULL: the right text */
   const char *full_count, *fences, *sync, *empty_wait, *bytes, *copy, *full_wait, *leave, *again;
   const char *before; /* the first turn of the reading warps */
 } Parts;
@@ -104,7 +104,7 @@ static bool launch(PtxModule *m, uint64_t in, uint64_t out, char *error, int n) 
   return ptx_launch(m, &l, error, n);
 }
 
-/* Results that are wrong; -1: the launch failed. */
+/* The number of wrong results; -1: the launch failed. */
 static int wrong_of(const Parts *parts, bool late, uint64_t seed, char *error, int n) {
   char text[8000];
   uint16_t values[ROWS * COLUMNS];
@@ -133,7 +133,8 @@ static void right(void **state) {
   "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [" to          \
   "], [" map ", {" at "}], [" signal "];"
 
-/* Each is reported at once, late, and with a seed, unless its row says in which case. */
+/* Each broken kernel is reported in eager mode, in late mode, and with a seed, unless its row says
+   in which of these. */
 static const struct Broken {
   Parts parts;
   const char *says;

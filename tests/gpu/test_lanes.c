@@ -18,12 +18,17 @@
 #include <cmocka.h>
 
 enum { RUNS = 3, ROUNDS = 6, COUNT = 16, BYTES = COUNT * 4 };
-enum { ORDERS = 12, STEPS = 5, ROWS = 3, SAVED = 3 }; /* of steps that go on; before the snapshot */
+enum {
+  ORDERS = 12,
+  STEPS = 5,
+  ROWS = 3,
+  SAVED = 3
+}; /* STEPS of goes_on; SAVED before the snapshot */
 
-static int64_t slot = BYTES;                 /* bytes of it */
+static int64_t slot = BYTES;                 /* its bytes */
 static bool goes_on;                         /* steps begin while results of the last one arrive */
-static int sums;                             /* that the host has made */
-static rt_background saving[RT_BACKGROUNDS]; /* nothing is there: no snapshot */
+static int sums;                             /* number of sums that the host has computed */
+static rt_background saving[RT_BACKGROUNDS]; /* empty: no snapshot */
 
 /* sum += down */
 static void add(void *const *buffers, int64_t chunk, void *scratch) {

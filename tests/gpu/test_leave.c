@@ -13,7 +13,7 @@
 
 enum { ROWS = 20, COLUMNS = 200, BOX_ROWS = 8, TURNS = 4, FIRST_ROW = 16, SHARED = 2056 };
 
-typedef struct Parts { /* of the kernel; NULL: as it should be */
+typedef struct Parts { /* texts of parts of the kernel; NULL: the right text */
   const char *room, *met, *fence, *fenced, *copy, *commit, *end;
 } Parts;
 
@@ -48,7 +48,7 @@ static void text_of(const Parts *parts, char *out, size_t n) {
            OR(commit, "cp.async.bulk.commit_group;"), OR(end, "cp.async.bulk.wait_group 0;"));
 }
 
-static uint32_t wanted(int row, int column) { /* of two neighbours */
+static uint32_t wanted(int row, int column) { /* two neighbouring elements */
   int turn = column / 64, lane = 4 * (row - FIRST_ROW) + column % 64 / 16;
   return row < FIRST_ROW ? 0 : (uint32_t)(turn << 16 | lane << 4 | column % 16 / 2);
 }
@@ -64,7 +64,7 @@ static int wrong_results(PtxDevice *d, uint64_t out) {
   return wrong;
 }
 
-/* Results that are wrong; -1: the launch failed. */
+/* The number of wrong results; -1: the launch failed. */
 static int wrong_of(const Parts *parts, bool check, bool late, uint64_t seed, char *error, int n) {
   char text[8000];
   static const uint8_t zeros[2 * ROWS * COLUMNS];
@@ -111,7 +111,8 @@ static void right(void **state) {
 #define COPY_FROM(map, at, from)                                                                   \
   "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [" map ", {" at "}], [" from "];"
 
-/* Reports with checks, and late without them: NULL: numbers are wrong, "": not tried. */
+/* Broken kernels: what is reported with checks (says), and without them in late mode (late). NULL:
+   nothing, but numbers are wrong; "": not tried. */
 static const struct Broken {
   Parts parts;
   const char *says, *late;

@@ -32,7 +32,7 @@ static unsigned char sent[ROOM], got[ROOM], want[ROOM];
 static void ok(int e) { assert_int_equal(e, 0); }
 static void *at(CUdeviceptr p) { return (void *)(uintptr_t)p; }
 
-/* The first n bytes: numbers that differ from place to place, and 0xee where results go. */
+/* Fills n bytes of `from` with numbers that differ from place to place, and of `to` with 0xee. */
 static void fill(size_t n) {
   for (size_t i = 0; i < n; i++) sent[i] = (unsigned char)(1 + i * 31 % 251);
   memset(want, 0xee, n);
@@ -55,7 +55,7 @@ static NcclComm join(const char *rate, const char *latency) {
   return c;
 }
 
-/* n elements from `skip` bytes after a place that all widths like. */
+/* n elements, `skip` bytes after an address that is aligned for all widths. */
 static void collectives(NcclComm c, size_t n, int type, size_t skip) {
   size_t bytes = n * (type == F32 ? 4 : 1);
   const void *s = at(from + skip);
@@ -128,7 +128,8 @@ static void keeps_its_pace(void **state) {
   (void)state;
   fill(LITTLE);
   double both = seconds_of(c, 10000), late = INFINITY;
-  for (int i = 0; i < 9; i++) late = fmin(late, seconds_of(c, 1)); /* of a busy machine */
+  for (int i = 0; i < 9; i++)
+    late = fmin(late, seconds_of(c, 1)); /* the least time, as the machine may be busy */
   assert_true(both > 0.080 && late > 0.020 && late < 0.070);
   ok(nccl.ncclCommDestroy(c));
 }
@@ -144,7 +145,7 @@ static void logs_what_graphs_repeat(void **state) {
   snprintf(path, sizeof path, "%s/log", folder);
   setenv("PACED_LOG", path, 1), setenv("RANK", "0", 1), setenv("PACED_PRIORITY", "1", 1);
   NcclComm c = join("1", "300");
-  ok(nccl.ncclAllGather(at(from), at(to), 5, F32, c, stream)); /* not repeated */
+  ok(nccl.ncclAllGather(at(from), at(to), 5, F32, c, stream)); /* in no graph, so not in the log */
   ok(cuda.cuStreamBeginCapture(stream, 0));
   ok(nccl.ncclReduceScatter(at(from), at(to), 1000, F32, NCCL_SUM, c, stream));
   ok(cuda.cuStreamEndCapture(stream, &graph));

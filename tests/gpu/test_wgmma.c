@@ -12,17 +12,17 @@
 
 enum { THREADS = 128, SHARED = 8192 + 1024 };
 
-typedef struct Parts { /* of the kernel; NULL: as it should be */
+typedef struct Parts { /* texts of parts of the kernel; NULL: the right text */
   const char *fence, *wait, *descriptor, *rows;
-  const char *before; /* the wait */
-  int turned;         /* a: the rows are k */
-  bool inside;        /* a is in registers: 1 in columns 0 and 1 of k, 0 in the others */
-  const char *form;   /* of 8 bits: its cvt makes the rows; NULL: bf16 */
+  const char *before; /* text before the wait */
+  int turned;         /* the left operand: its rows are k */
+  bool inside;        /* the left operand is in registers: 1 for k = 0 and 1, else 0 */
+  const char *form;   /* type of 8 bits, to which cvt rounds the rows; NULL: bf16 */
   const char *forms;
   uint32_t threads;
 } Parts;
 
-/* The left operand and the orders. */
+/* The text of the left operand, or of the orders of both. */
 static const char *product_of(const Parts *parts, bool orders) {
   if (parts->form) return orders ? "1, 1" : "%d4";
   if (parts->inside) return orders ? "1, 1, 0" : "{%r30, %r31, %r31, %r31}";

@@ -110,7 +110,7 @@ def worked():
 
 
 def compare(file, *args, most, steps, ranks=0, apart=False):
-    """The same model on a processor and on the stand-in; `apart`: the processor's has an executable of its own, whose
+    """Compares a model on a processor and on the stand-in. `apart`: the processor has an executable of its own, whose
     kernels are not optimized."""
     text()
     run(SHARDC, 'compile', file, '--target', 'sm_80' if apart else 'x86,sm_80', '-o', 'both', *args)

@@ -17,7 +17,7 @@ TARGET = ('target sm_90a {sm = 90, wgmma = true, shared = 232448, shared_most = 
 
 
 def tile(width, turned, bulk, rooms=0, elements=0):
-    """The numbers of the cut, and bytes of shared memory: as many stages as fit."""
+    """The numbers of the cut with as many stages as fit, and its bytes of shared memory."""
     panels = -(-width // 64) * 64 if not turned else -(-width // 16) * 16
     stage, out = 2 * 64 * (128 + panels), 8 * (2048 * rooms if rooms else 8 * 136 * 4)
     stages = min(6, (SHARED - out - 128 * bulk - elements) // stage)
@@ -27,7 +27,7 @@ def tile(width, turned, bulk, rooms=0, elements=0):
 
 
 def product(width, turned, ragged, bulk=0):
-    """Its name, its kernel, and the types of its operands and result."""
+    """A product: its name, its kernel, the types of its operands and results, and how many are operands."""
     n, m, (cut, shared) = 4 * width - 8 * ragged, ROWS - ragged, tile(width, turned, bulk)
     a, b, y = f'bf16[M:{m}, K:{K}]', f'bf16[N:{n}, K:{K}]' if turned else f'bf16[K:{K}, N:{n}]', f'bf16[M:{m}, N:{n}]'
     name = f'w{width}{"t" * turned}{"r" * ragged}{"b" * bulk}'
@@ -38,7 +38,7 @@ def product(width, turned, ragged, bulk=0):
 
 
 def left(width, turned, ragged):
-    """The same of a product whose results leave by bulk copies: with a bias, and a function of that."""
+    """As `product`, with results that leave by bulk copies: the sum with a bias, and a function of it."""
     n, m, (cut, shared) = 4 * width - 8 * ragged, ROWS - ragged, tile(width, turned, 1, -(-width // 64))
     a, b, y = f'bf16[M:{m}, K:{K}]', f'bf16[{"N" if turned else "K"}:{n if turned else K}, ' + (
         f'K:{K}]' if turned else f'N:{n}]'), f'bf16[M:{m}, N:{n}]'
@@ -70,7 +70,7 @@ def branches(name):
 
 
 def brought(width, elements, results):
-    """The same with elements that come by bulk copies: functions of kept values, and residuals."""
+    """As `left`, with arguments that come by bulk copies: kept values, and residuals."""
     rooms = -(-width // 64) * elements + max(results - elements, 0)
     n, m, (cut, shared) = 4 * width - 8, ROWS - 8, tile(width, True, 1, rooms, 64)
     a, b, y, f = f'bf16[M:{m}, K:{K}]', f'bf16[N:{n}, K:{K}]', f'bf16[M:{m}, N:{n}]', f'f32[M:{m}, N:{n}]'
