@@ -30,7 +30,7 @@ wrong, used = [], set()
 
 
 def amounts(line):
-    """Each number, and one in its last place: sizes in MiB."""
+    """Of each number: its value, and one unit of its last digit; sizes are in MiB."""
     for number, unit in SIZE.findall(line):
         digits, scale = re.search(r'\.(\d+)', number), UNIT.get(unit or None, 1)
         yield float(number) * scale, scale / 10 ** len(digits.group(1) if digits else '')

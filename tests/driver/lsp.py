@@ -24,7 +24,7 @@ def place(text, at):
 
 
 class Editor:
-    """One document of a server."""
+    """A document that is open in a server."""
     def __init__(self, client, path, text):
         self.client, self.uri, self.text, self.version = client, 'file://' + path, text, 1
         client.tell('textDocument/didOpen', textDocument={'uri': self.uri, 'languageId': 'shard', 'version': 1,
@@ -42,7 +42,7 @@ class Editor:
         return self.client.ask(f'textDocument/{method}', textDocument={'uri': self.uri}, **more)
 
     def change(self, old, new, nth=0):
-        """As an editor sends it: the range, and the text that replaces it."""
+        """Sends a change as editors do: the range, and the text that replaces it."""
         at = self.at(old, nth)
         span = {'start': place(self.text, at), 'end': place(self.text, at + len(old))}
         self.text = self.text[:at] + new + self.text[at + len(old):]
@@ -75,7 +75,7 @@ def started():
 
 
 def session(folder):
-    """An example: its messages, and a request of each kind at places of each kind."""
+    """Opens an example: checks its messages, and makes a request of each kind at places of each kind."""
     client = started()
     here = os.path.basename(BERT)
     e = Editor(client, BERT, open(BERT).read())
@@ -164,7 +164,7 @@ def plans(folder):
 
 
 def half_typed(rounds):
-    """Texts that end anywhere, and damaged ones: every request is answered, by a result."""
+    """Every request about texts that end anywhere, and about damaged texts, gets a result."""
     client, rng = started(), random.Random(5)
     files = sorted(glob.glob(f'{EXAMPLES}/*.shard') + glob.glob(f'{ROOT}/tests/frontend/c*/*.shard')
                    + glob.glob(f'{ROOT}/tests/fuzz/seeds/fuzz_front/*'))
@@ -192,7 +192,7 @@ def half_typed(rounds):
 
 
 def wrong_messages():
-    """Before `initialize`, after `shutdown`, without a method, texts that are none."""
+    """Requests before `initialize`, after `shutdown` and without a method, and bytes that are no requests."""
     client = Client(SHARDC)
     check(client.ask('textDocument/hover')['code'] == -32002, 'before initialize')
     client.ask('initialize', capabilities={'general': {'positionEncodings': ['utf-8', 'utf-16']}})

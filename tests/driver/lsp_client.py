@@ -20,7 +20,7 @@ class Client:
         return json.loads(self.process.stdout.read(length))
 
     def ask(self, method, **params):
-        """The result; an error as the dict that it is."""
+        """Returns the result, or the dict of an error."""
         self.asked += 1
         self.send(id=self.asked, method=method, params=params)
         while (message := self.receive()).get('id') != self.asked: self.notices.append(message)
@@ -29,7 +29,7 @@ class Client:
     def tell(self, method, **params): self.send(method=method, params=params)
 
     def published(self, uri, version=None):
-        """The next messages about this version of a document; later come those of its plans."""
+        """The next messages about this version of a document; those of its plans follow later."""
         while True:
             told = (self.notices.pop(0) if self.notices else self.receive())['params']
             if told['uri'] == uri and told.get('version') == version: return told['diagnostics']

@@ -19,5 +19,5 @@ pid_t fork(void) {
   return -1;
 }
 
-/* A copy of the process, which a caller of vfork has to bear. */
+/* Callers of vfork also work with a copy of the process. */
 pid_t vfork(void) { return fork(); }

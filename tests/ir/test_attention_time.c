@@ -38,7 +38,8 @@ static void wider(void **state) {
   (void)state;
   assert_true(rate(64, 128, false, 0.66) < rate(128, 128, false, 0.66));
   assert_true(rate(64, 64, true, 0.66) < rate(64, 128, false, 0.66));
-  assert_true(rate(128, 32, true, 0.66) < rate(128, 64, true, 0.66)); /* loads of operands */
+  assert_true(rate(128, 32, true, 0.66) <
+              rate(128, 64, true, 0.66)); /* operands take longer to load */
 }
 
 static double work(const Arch *arch, double tiles, bool masked) {
@@ -53,10 +54,12 @@ static void idle(void **state) {
   (void)state;
   assert_true(fabs(work(arch, 33, false) / work(arch, 132, false) - 1) < 1e-9);
   assert_true(fabs(work(arch, 133, false) / work(arch, 264, false) - 1) < 1e-9); /* two waves */
-  assert_true(work(arch, 133, true) < 0.6 * work(arch, 264, true));  /* tiles of all sizes */
-  assert_true(work(arch, 264, true) > 0.5 * work(arch, 264, false)); /* tiles at the border */
+  assert_true(work(arch, 133, true) <
+              0.6 * work(arch, 264, true)); /* tiles of all sizes fill gaps */
+  assert_true(work(arch, 264, true) >
+              0.5 * work(arch, 264, false)); /* half of a tile at the border is lost */
   KernelShape spare = shape_of(116, 1024, 64, 128, false);
-  spare.spare = 16; /* one wave of what is left */
+  spare.spare = 16; /* one wave on the other 116 */
   assert_true(fabs(attention_groups_work(arch, &spare) / work(arch, 132, false) - 1) < 1e-9);
   least.processors = 0;
   assert_true(work(&least, 33, false) < 0.25 * work(arch, 33, false));

@@ -16,8 +16,8 @@ static const Module *read_module(Ctx *c, const char *kernel) {
   return m;
 }
 
-/* A product whose result has 16 vectors in each of 64 rows: in tiles of eight rows and panels of at
-   most three vectors, of which four have three, and two have two. */
+/* A product whose result has 64 rows of 16 vectors, in tiles of eight rows and panels of three
+   vectors (four panels) or two (two panels); chunks are `rows` x `columns` blocks of tiles. */
 static const char *product(Ctx *c, int rows, int columns) {
   return arena_printf(c->arena,
                       "kernel @k(%%0 : f32[M:64, K:32], %%1 : f32[K:32, N:256]) {family = "
@@ -38,9 +38,9 @@ static void blocks_of_products(void **state) {
   Ctx *c = ctx_new();
   (void)state;
   near(stretch(product(c, 2, 1), 2), 1);
-  near(stretch(product(c, 1, 2), 2), 9. / 8);        /* nine vectors, and seven */
-  near(stretch(product(c, 2, 2), 2), 1);             /* nine and seven on each */
-  near(stretch(product(c, 3, 1), 2), 2 * 5. / 8);    /* two tiles and three, three on the other */
+  near(stretch(product(c, 1, 2), 2), 9. / 8); /* nine vectors on one worker, seven on the other */
+  near(stretch(product(c, 2, 2), 2), 1);      /* nine and seven on each worker */
+  near(stretch(product(c, 3, 1), 2), 2 * 5. / 8);    /* two tiles and three tiles, and three */
   near(stretch(product(c, 3, 2), 4), 4 * 41. / 128); /* three tiles of nine after two of seven */
   near(stretch(product(c, 2, 1), 1), 1);
   ctx_free(c);
@@ -55,11 +55,11 @@ static void equal_chunks(void **state) {
   near(stretch(cut, 2), 4. / 3);
   near(stretch(cut, 3), 1);
   near(stretch(cut, 4), 4. / 3);
-  near(stretch(arena_printf(c->arena, elem, ""), 2), 1); /* it is not cut yet */
+  near(stretch(arena_printf(c->arena, elem, ""), 2), 1); /* a kernel that is not cut */
   ctx_free(c);
 }
 
-/* A worker begins with its share, and then takes the next worker's chunks in order. */
+/* A worker first takes the chunks of its share, then those of the next worker, in order. */
 static void shares(void **state) {
   Ctx *c = ctx_new();
   (void)state;
@@ -69,7 +69,7 @@ static void shares(void **state) {
   ctx_free(c);
 }
 
-/* Seconds of a forecast, but not those of a bound. */
+/* Uneven chunks count in a forecast, and not in a bound. */
 static void seconds(void **state) {
   Ctx *c = ctx_new();
   (void)state;

@@ -6,11 +6,12 @@
 #include "ir/cost/timeline.h"
 #include <math.h>
 
-typedef struct Clock { /* seconds */
+typedef struct Clock { /* seconds of one kernel, of one message, .. */
   double kernel, message, slowed, exposed;
 } Clock;
 
-/* Messages start, kernels run, the messages are waited for. `cut`: how many multiprocessors. */
+/* A program that starts messages, runs kernels and waits for the messages. `cut`: the
+   multiprocessors of a kernel. */
 static Clock clock_of(const char *channels, const char *cut, int kernels, int messages) {
   Ctx *c = ctx_new();
   char text[4000], *at = text, *end = text + sizeof text;
@@ -64,7 +65,7 @@ static void near(double x, double y) {
 
 static const char some[] = "channels = 16", none[] = "channels = 0", all[] = "chunks = [132]";
 
-/* It begins when the kernel ends. */
+/* A message begins when the kernel ends. */
 static void messages_wait(void **state) {
   (void)state;
   Clock x = clock_of(some, all, 1, 1);
@@ -72,7 +73,7 @@ static void messages_wait(void **state) {
   near(clock_of(none, all, 1, 1).exposed, 0);
 }
 
-/* .. and takes multiprocessors from the second kernel, whose last CTAs wait for its end. */
+/* A message takes multiprocessors from the second kernel, whose last CTAs wait for its end. */
 static void kernels_take_longer(void **state) {
   (void)state;
   Clock x = clock_of(some, all, 2, 1);

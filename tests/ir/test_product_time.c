@@ -1,10 +1,10 @@
-/* Products in a forecast: whole waves of tiles, and sums that are cut where tiles are few; equal
-   shares; on processors functions of results, and left operands that are packed. */
+/* Products in a forecast. GPUs: whole waves of tiles, sums that are cut where tiles are few, equal
+   shares. Processors: functions of results, and left operands that are packed. */
 #include "common.h"
 #include "ir/cost/kernel_time.h"
 #include <math.h>
 
-/* How much longer than its operations a product of `rows` x `columns` tiles takes. */
+/* The time of a product of `rows` x `columns` tiles, over that of its operations alone. */
 static double stretch_on(Arch arch, const char *more, int rows, int columns, int terms) {
   Ctx *c = ctx_new();
   char text[400];
@@ -44,7 +44,7 @@ static void parts(void **state) {
   near(stretch(3, 11, 1024), 132. / 66);  /* in two, of 512 terms */
 }
 
-/* Operations on a processor, besides those of the product, of a kernel of 8 x 16 results and 32
+/* The operations that a processor does besides the product, in a kernel of 8 x 16 results and 32
    terms. */
 static double besides(const char *way_out, const char *attrs) {
   Ctx *c = ctx_new();
@@ -75,8 +75,8 @@ static void on_processors(void **state) {
   near(besides("neg %2", cut[1]), 8 * 32 * arch->packing);
 }
 
-/* Codes of 8 bits, in tiles of 128 columns at twice the rate; whatever their number, no less than
-   on a device that is never idle. */
+/* Products of codes of 8 bits have tiles of 128 columns and twice the rate; none is faster than on
+   a device that is never idle. */
 static void codes(void **state) {
   (void)state;
   const char *of = ", codes = [0, 0, 512, 1, 0, 512]";
@@ -88,8 +88,8 @@ static void codes(void **state) {
   near(stretch_on(arch, of, 12, 12, 512), least * 264 / 144);
 }
 
-/* 24 x 6 tiles of 128, or 24 x 3 of 256: 72 x 16384 terms on 132 multiprocessors, and 60 to take a
-   share, 160 each for sums that leave and for those of up to two other shares. */
+/* 24 x 3 tiles of 256 columns are 72 x 16384 terms for 132 multiprocessors. A share costs 60 terms
+   more, its sums that are written 160, and those of up to two other shares 160 each. */
 static void shares(void **state) {
   (void)state;
   double share = 72 * 16384 / 132.;
@@ -98,9 +98,9 @@ static void shares(void **state) {
   near(stretch_on(arch, "", 12, 22, 16384), 1); /* tiles of 256 come out even */
 }
 
-/* Products that bulk copies fill have their own rate, and shorter ends where results leave so, less
-   so if an element comes for each (case 5); functions of results are computed after the product
-   (case 4). */
+/* Products that bulk copies fill have a rate of their own, and shorter ends if results leave by
+   bulk copies (less short if an argument of elements comes by them, case 5). Functions of results
+   are computed after the product (case 4). */
 static void leaves(void **state) {
   (void)state;
   const char *cut = ", variant = \"wgmma\", tile = [128, 256, 64, 64, 256, 3, 1, %d, 4, 4, 8]";

@@ -99,7 +99,7 @@ class Cluster:
         mine.wait()
 
     def of_node(self, pid, node):
-        """Is this step daemon one of the node of this cluster?"""
+        """Does this process, a step daemon, belong to that node of this cluster?"""
         try: return any(os.readlink(f'/proc/{pid}/fd/{f}') == f'{self.folder}/{node}.log'
                         for f in os.listdir(f'/proc/{pid}/fd'))
         except OSError: return False

@@ -68,7 +68,7 @@ static void pieces_need_alignment(void **state) {
   ctx_free(c);
 }
 
-/* Only wgmma, of operands whose maps have at most five dims, is filled by bulk copies. */
+/* Bulk copies fill only products by wgmma whose operands have tensor maps of at most five dims. */
 static void bulk_copies_fit_some(void **state) {
   (void)state;
   static const struct {
@@ -98,9 +98,10 @@ static void bulk_copies_fit_some(void **state) {
   }
 }
 
-/* Bulk copies take results of 16 bits that begin on whole pieces, at most two, if what is read for
-   each element has 16 bits, comes in whole pieces and is read where it is used, and all of k is
-   summed at once. Two elements have no room beside a tile of 256 columns. */
+/* Up to two results of 16 bits leave by bulk copies if their rows begin on whole pieces of 16
+   bytes, arguments of elements have 16 bits and whole pieces as well and are read where they are
+   used, and all of k is summed at once. Two such arguments do not fit next to a tile of 256
+   columns. */
 static void bulk_results_fit_some(void **state) {
   (void)state;
   static const struct {

@@ -110,8 +110,8 @@ static bool has_entry(const Module *m, const char *name) {
   return f && f->kind == FN_ENTRY;
 }
 
-/* `flat`: parameters and states are one number throughout, since ranks do not set members.
-   Copies of parameters that a pass adds follow from them. */
+/* `flat`: all elements of parameters and states are one number, since ranks cannot set members of
+   flat storage. Copies of parameters that a pass adds are computed from them. */
 static Machine machine_of(const Module *before, Module *m, bool flat, const char *path) {
   Machine k = {m, NULL, NULL};
   if (is_local(m)) k.many = ranks_new(m, m->arena), ranks_set_round(k.many, false);
@@ -174,7 +174,7 @@ static int compare_entry(Module *before, Module *after, const char *path, const 
   return n;
 }
 
-/* Codes of 8 bits round, in bytes. */
+/* Does a kernel have codes of 8 bits, which round? */
 static bool keeps_codes(const Module *m) {
   for (uint32_t i = 0; i < m->fns.n; i++)
     if (kernel_has_codes(m->fns.at[i])) return true;

@@ -244,7 +244,8 @@ static void assert_turn(const ScheduleTable *t, int64_t stage, ScheduleState *ru
   run->over[loop]++;
 }
 
-/* The turns with those that repeat are all turns; false: nothing repeats. */
+/* Checks that the turns of the shortened list, with their repeats, are all turns. False: nothing
+   repeats. */
 static bool repeats(const ScheduleTable *t, int64_t stage, int64_t unit, int64_t ahead) {
   ScheduleRepeat repeat = schedule_repeat(t, stage, unit, ahead);
   ScheduleState list = {{0}}, run = {{0}};

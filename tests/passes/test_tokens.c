@@ -49,7 +49,7 @@ static void all_rounds(const char *path, const char *text, size_t n) {
   ctx_free(c);
 }
 
-/* Leaves out token `number`; false: there are not as many. */
+/* Leaves out token `number`; false: there are fewer tokens. */
 static bool leave_out(Module *m, int number) {
   for (uint32_t i = 0; i < m->fns.n; i++)
     for (OpId k = 0; k < m->fns.at[i]->ops.n; k++)
@@ -62,7 +62,7 @@ static bool leave_out(Module *m, int number) {
   return false;
 }
 
-/* NULL: the interpreter sees nothing wrong. */
+/* The fault that the interpreter reports; NULL: none. */
 static const char *fault_of(Module *m) {
   Ranks *ranks = ranks_new(m, m->arena);
   for (uint32_t i = 0; i < m->fns.n; i++)

@@ -86,8 +86,8 @@ RULES = ['optim sgd lr = 1', 'optim sgd lr = 1\n  on_nan off', 'optim sgd lr = 1
 
 class Program:
     def __init__(s, seed, across=False, whole=False):
-        """across: with means over Batch, which no micro-batch has by itself; whole: balances of the whole batch, whose
-        terms are those of each micro-batch."""
+        """across: with means over Batch, which forbid micro-batches; whole: with a balance of the whole batch, by a
+        term that is computed for each micro-batch."""
         s.seed = seed
         s.r, s.lines, s.params, s.subs, s.layers, s.n = random.Random(seed), [], [], [], [], 0
         # parameters by their dims; subs that may be called again, with what they do to dims

@@ -210,7 +210,7 @@ def whole(r, text):
 
 
 def zero(r, over, more=()):
-    """over: lists of axes that may be named, more: further axes."""
+    """A line `zero`. over: lists of axes for its `over`; more: further axes."""
     line = f'zero {r.randint(0, 3)}'
     if r.random() < .5: line += f' over {", ".join(wider(r.choice(over), line, more))}'
     if r.random() < .6: line += f' bucket = {r.choice(BYTES)}'

@@ -44,9 +44,9 @@
 enum { SECONDS = 120, PLANS = 2, NOISES = 2 };
 static const char *const plans[PLANS] = {"p0", "p1"};
 static const double EXACT = 2e-5, CLOSE = 2e-4; /* folded constants are f32 in both */
-static const double AMPLIFIED = 1e-2;           /* of folded constants, by layers that norm */
-static const double NO_DIGIT = 0.1;             /* rounding of this size leaves none */
-static const double NOISE = 0x1p-23;            /* of f32: the step between numbers near 1 */
+static const double AMPLIFIED = 1e-2; /* errors of folded constants after layers that norm */
+static const double NO_DIGIT = 0.1;   /* rounding of this size leaves none */
+static const double NOISE = 0x1p-23;  /* the step between f32 numbers near 1 */
 
 typedef enum Outcome { EQUAL, ROUNDING, REFUSED, WRONG, OUTCOMES } Outcome;
 static const char *const words[] = {"equal", "rounding", "refused", "wrong"};
@@ -55,7 +55,7 @@ typedef struct Oracle {
   Ctx *c;
   Module *m;
   Interp *in;
-  int noise; /* which one, if the module has noise in its sums; else 0 */
+  int noise; /* number of the noise in sums of the module; 0: none */
 } Oracle;
 
 /* ---- lowering, passes ---- */
@@ -236,7 +236,8 @@ static bool narrow(const Module *m) {
          strcmp(module_setting(m, "train.optim.states", "f32"), "f32") != 0;
 }
 
-/* In doubles. Constants that are folded to f32 are off by 1e-8, which layers may amplify. */
+/* Compares in doubles. Constants that are folded to f32 are off by 1e-8, and layers may amplify
+   that. */
 static Outcome in_doubles(const Oracle *o, const Programs *all) {
   Module *m = all->at[0];
   Runner r = runner_of(all, false);
@@ -261,7 +262,7 @@ static bool make_noisy(const Oracle *o, const char *path, int which, Oracle *noi
   return run_oracle(noisy, true, o->in);
 }
 
-/* Kernels are off by d: as far as rounding alone may take them? */
+/* Kernels differ by d: could rounding alone do that? */
 static Outcome judge(const Oracle *o, const char *path, Module *m, const Runner *kernels,
                      const Runner *bytes, Difference d) {
   Rounded rounded = {.bytes = bytes};
@@ -304,7 +305,7 @@ static bool compiled(Ctx *c, const char *path, const char *plan, Programs *progr
   return pipeline_classes(m, &all, programs);
 }
 
-/* In exact arithmetic, in bytes. */
+/* Compares in exact arithmetic, with values in bytes. */
 static bool equal_in_field(const Oracle *o, const char *path, const char *plan,
                            const Programs *all) {
   EqualReport report = {0};
@@ -322,7 +323,7 @@ static bool equal_in_field(const Oracle *o, const char *path, const char *plan,
   return false;
 }
 
-/* Is a term of `aux` that of each micro-batch, and are there several? */
+/* Does `aux` have a term that is computed for each of several micro-batches? */
 static bool own_terms(const Oracle *o, const Module *m) {
   int64_t micro = plan_micro(m);
   bool some = false;

@@ -91,8 +91,8 @@ static void add_settings(Ctx *c, Plan *p) {
     if (*list[i]) p->settings = arena_printf(c->arena, "%s%s ", p->settings, list[i]);
 }
 
-/* The file's stacks are called s and a number, and have two or three layers; some are in a sub that
-   is called a and that number. NULL: the file has no stack of that number. */
+/* The path of stack `number` of the file. Stacks are named s0, s1, .., and have two or three
+   layers; some are inside of a sub a0, a1, .. of the same number. NULL: there is no such stack. */
 static const char *stack_named(Ctx *c, const char *file, int number) {
   const char *path = arena_printf(c->arena, "s%d", number),
              *stack = arena_printf(c->arena, " stack %s [", path),

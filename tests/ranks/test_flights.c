@@ -63,7 +63,8 @@ static void stages(void **state) {
     }
 }
 
-/* Stages 1 and 2 gather layers in the forward, and stage 3 if it keeps them; each once a step. */
+/* Stages 1 and 2 of ZeRO, and stage 3 with keep_gathered, gather layers in the forward, once a
+   step. */
 static void in_the_forward(void **state) {
   (void)state;
   static const struct {

@@ -16,7 +16,7 @@ CROSS = [f'cross.{w}' for w in ('wq', 'wk', 'wv', 'wo')]
 
 
 def t5():
-    """Parameters in the order of transformers: ours, and the layer or None."""
+    """The parameters in the order of transformers: our name, and the layer of a stack or None."""
     yield 'embed', None
     for stack, table, parts in (('encoder', 'both', [*SELF, 'norm1.gain', *FEED, 'norm2.gain']),
                                 ('decoder', 'back', [*SELF, 'norm1.gain', *CROSS, 'norm2.gain', *FEED, 'norm3.gain'])):

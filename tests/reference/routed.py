@@ -113,7 +113,7 @@ def trained(optim, loss_of, after=lambda: None):
 
 
 def compare(name, shardc, file, folder, wanted):
-    """How many of one rank and the plans of the file have other losses than PyTorch."""
+    """The number of plans of the file (and one rank) whose losses differ from those of PyTorch."""
     bad = 0
     for plan in [None, *re.findall(r'^plan (\w+)', open(file).read(), re.M)]:
         got, right = losses(shardc, file, plan, folder), PARTS.get(f'{name} {plan}', wanted)

@@ -109,7 +109,7 @@ def stays():
 
 
 def published():
-    """Where the block has no latency, that of the forecast counts for the bucket: the arch's."""
+    """Without a latency in the machine block, that of the arch decides the bucket, as it does the forecast."""
     for mesh in 'data = 32', 'data = 4, node = 8':
         given = dict(mesh=mesh, batch=', '.join(re.findall('[a-z]+', mesh)))
         (silent, said), (written, _) = plan(latency='', **given), plan(latency=' latency = 15us', **given)

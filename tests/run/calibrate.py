@@ -45,7 +45,7 @@ ROWS = {'one': (CPUS % ('native', '200GB/s'), 64, 'on box\n  micro 4', 'products
 
 
 def machine_of(dump, line):
-    """Settings of a line, numbers as such; `native` is left out, since the block has the target."""
+    """The settings of a line of the machine block; `native` is left out, since a measured block has the target."""
     rows = re.findall(rf'set machine\.({line}\.\S+) = "(.*)"', dump)
     return {key: float(value) if re.fullmatch(r'[\d.e+-]+', value) else value for key, value in rows
             if value != 'native'}

@@ -26,7 +26,7 @@ def npy(name):
 
 
 def tokenizer(row):
-    """The tokenizer of a golden row in a file."""
+    """Writes the tokenizer of a golden row to a file."""
     t = json.load(open(f'{ROOT}/tests/runtime/text/{row["tokenizer"]}.json'))
     t['added_tokens'] += [{'id': row['first'] + i, 'content': s, 'single_word': False, 'lstrip': False, 'rstrip': False,
                            'normalized': False, 'special': True} for i, s in enumerate(row['special'])]

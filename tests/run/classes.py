@@ -26,7 +26,7 @@ plan halves for Gpt { mesh data = 2
 
 
 def compile(plan, cold=True):
-    """Kernels in the cache, bytes."""
+    """Compiles a plan; returns the number of kernels in the cache, and bytes."""
     if cold: shutil.rmtree(f'{folder}/cache', ignore_errors=True)
     run(SHARDC, 'compile', '--quick', 'm.shard', '--plan', plan, '-o', 'm.exe', '-q', cwd=folder,
         env={'SHARDC_CACHE_DIR': f'{folder}/cache'})

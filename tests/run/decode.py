@@ -190,7 +190,7 @@ for name, text in CACHED.items():
     exe = compiled(name, text)
     info = json.loads(run(exe, 'info', '--json')[0])
     check('bytes' in info['settings']['sample.cache'], info['settings'])
-    entries = '4 entries (not decode)' if name == 'places' else '5 entries;'  # at small sizes places are too few
+    entries = '4 entries (not decode)' if name == 'places' else '5 entries;'  # too few places at small sizes
     check(entries in info['equal'], f'{name}: {info["equal"]}')
     compare(name, exe)
     run(exe, 'sample', '--out', 'run', '--check-memory', '--tokens', '30', cwd=WORK)

@@ -67,7 +67,7 @@ def begin():
 
 
 def names(path):
-    """As they are in the file: one that is written twice is listed twice."""
+    """The names of tensors in the file; a name that is written twice is listed twice."""
     data = read(path)
     return re.findall(r'"([^"]+)":\{"dtype"', data[8:8 + struct.unpack('<Q', data[:8])[0]].decode())
 

@@ -80,7 +80,7 @@ def search(program, model, ranks, *options):
 
 
 def read_searches():
-    """(objective, search, value, gap, compiled) of each."""
+    """The (objective, search, value, gap, compiled) of each search."""
     rows = [line.split() for line in open(f'{WORK}/searches')]
     check(len(rows) == 6, f'{len(rows)} searches in place of 6')
     return [(objective, kind, float(value), float(gap), int(tries)) for objective, kind, value, gap, tries in rows]

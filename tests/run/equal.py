@@ -64,7 +64,7 @@ def ranges():
 
 
 def faults(text):
-    """Kind and text of each."""
+    """The kind and the text of each fault."""
     lines = text.split('\n')
     begin = lines.index(next(l for l in lines if l.startswith(('body', 'entry'))))
     for i, line in enumerate(lines[begin:], begin):

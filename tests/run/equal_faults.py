@@ -25,7 +25,7 @@ def type_of(text): return re.match(r'(?:host )?\w+\[[^\]]*\]', text)[0]
 
 
 def functions(lines):
-    """First and last line of each body and entry but `init`, with the types of its values so far as they are simple."""
+    """The first and last line of each body and entry except `init`, and the types of its values that are simple."""
     begin = None
     for i, line in enumerate(lines):
         if line.startswith(FUNCTIONS): begin = i
@@ -35,7 +35,7 @@ def functions(lines):
 
 
 def faults(text):
-    """Kind, number of the line, and the lines in its place."""
+    """Of each fault: its kind, the number of a line, and the lines in its place."""
     lines = text.split('\n')
     axes = dict(re.findall(r'(\w+) = (\d+)', next((l for l in lines if l.startswith('mesh ')), '')))
     for begin, end in functions(lines):
@@ -228,7 +228,7 @@ def main():
 
 
 def spread(r, made):
-    """One of each kind in turn."""
+    """Yields one fault of each kind in turn."""
     for some in made.values(): r.shuffle(some)
     while made:
         for kind in sorted(made):

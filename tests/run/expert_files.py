@@ -55,7 +55,7 @@ def single(experts, prefix, gate, names, extra):
 
 
 def fused(tensors, experts, prefix, gate, names):
-    """The same numbers with all experts in one tensor, gate above up."""
+    """The same numbers with all experts in one tensor, the rows of `gate` before those of `up`."""
     t = {k.replace(gate, 'mlp.gate'): v for k, v in tensors.items() if f'.{prefix}.' not in k}
     for n in range(2):
         of = lambda i, name: tensors[f'model.layers.{n}.{prefix}.{i}.{name}.weight'][1]

@@ -113,7 +113,7 @@ def tokens():
 
 
 def sent_once():
-    """Of experts over eight ranks, tokens go and results return: nothing else of that size is sent in a layer."""
+    """A layer of experts over eight ranks sends tokens and returns results, and nothing else of that size."""
     out, _ = run(SHARDC, 'dump', f'{EXAMPLES}/moe.shard', '--plan', 'spread', '--after', 'collect')
     for body in 'fwd', 'bwd':
         text = re.search(rf'^body @h\.forward\.{body}\(.*?^}}', out, re.M | re.S).group(0)

@@ -4,7 +4,7 @@ from common import EXAMPLES, HERE, run
 
 
 def plans(wanted=''):
-    """The operand and options of each."""
+    """The file and the options of each plan."""
     examples = [f'{EXAMPLES}/{name}' for name in sorted(os.listdir(EXAMPLES)) if name.endswith('.shard')]
     for path in [f'{HERE}/equal_faults.shard', f'{HERE}/equal_experts.shard', *examples]:
         for line in re.findall(r'^plan .*', open(path).read(), re.M):

@@ -30,7 +30,7 @@ def run(memory, lines, *args):
 
 
 def written(lines, change):
-    """The lines of a plan with one of the help."""
+    """The lines of a plan after a change that the help of E0801 proposes."""
     word, lines = change.split()[0], list(lines)
     line = {'nodes': 'on', 'prefetch': 'zero', 'overlap': 'zero'}.get(word, word)
     at = next((i for i, l in enumerate(lines) if l.split()[0] == line), None)

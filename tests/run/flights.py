@@ -73,7 +73,7 @@ def same_bits():
 
 
 def in_the_forward():
-    """Losses, also of evaluations, weights and states: of six steps, and of three and three with the other plan."""
+    """Losses, weights and states are equal after six steps, and after three and three with the other plan."""
     n = 0
     rows = ((1, ' prefetch = 2 overlap = on', ''), (2, ' prefetch = 1 overlap = on', 'precision bf16'),
             (2, ' prefetch = 64KiB', 'recompute h[0..1] keep = none'))

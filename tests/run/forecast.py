@@ -34,7 +34,7 @@ ALL, INTER = 'bf16 = 300TFLOPS hbm = 2TB/s', 'inter = 50GB/s latency = 5us'
 
 
 def plan(name, node=ALL, link=INTER, arch='sm_90', json_=True, target=None, workers=None, **reached):
-    """(figures or text, errors, status)"""
+    """Returns the JSON or the text of `plan`, stderr, and the exit status."""
     open(f'{folder}/m.shard', 'w').write(MODEL % (arch, node, link, *PLANS[name]))
     sets = [a for k, v in reached.items() for a in ('--set', f'machine.reached.{k}={v}')]
     line = [SHARDC, 'plan', 'm.shard', *sets, *['--json'][:json_], *(['--target', target] if target else []),

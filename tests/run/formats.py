@@ -186,7 +186,7 @@ train t for M { batch 5; steps 1; data columns(x = "%s/x.npy"); optim sgd }
 
 
 def column(fits, *sample):
-    """A column whose rows have these dims."""
+    """Checks whether a column whose rows have these dims fits the input."""
     open(f'{d}/x.npy', 'wb').write(npy('<f4', [1] * 60, (5, *sample)))
     open(f'{d}/column.shard', 'w').write(COLUMN % d)
     said = run(shardc, 'check', f'{d}/column.shard', expect=0 if fits else 1)[1]

@@ -53,14 +53,14 @@ def nearest(table, x):
 
 
 def rounded(block, form):
-    """Numbers that share a scale."""
+    """The numbers of a block, rounded with one scale."""
     table, most, scale = FORMATS[form], max(map(abs, block)), 2.0 ** -100
     while most > table[-1] * scale: scale *= 2
     return [nearest(table, x / scale) * scale for x in block]
 
 
 def rows(m, size, form='e4m3'):
-    """Blocks of 1 x size."""
+    """The matrix, rounded in blocks of 1 x size."""
     return [sum((rounded(row[i:i + size], form) for i in range(0, len(row), size)), []) for row in m]
 
 

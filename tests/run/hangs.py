@@ -49,14 +49,14 @@ def steps():
 
 
 def pid_of(rank):
-    """As its flight recorder says; 0: there is none yet."""
+    """The process of a rank by its flight recorder; 0: there is none yet."""
     try: head = open(path('out', f'flight-{rank:05}'), 'rb').read(24)
     except OSError: return 0
     return struct.unpack('<8siiq', head)[3] if len(head) == 24 else 0
 
 
 def wait_for(what, seconds, otherwise=''):
-    """How long it took; None: too long."""
+    """The seconds until what() holds; None: it does not within `seconds`."""
     began = time.time()
     while time.time() - began < seconds:
         if what(): return time.time() - began

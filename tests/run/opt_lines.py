@@ -16,7 +16,7 @@ OP = re.compile(r'  (%\d+(?:, %\d+)*) = ')
 
 
 def renumbered(lines, begin, end, first, by):
-    """Values from `first` on have numbers that are `by` larger."""
+    """The lines with `by` added to the numbers of values from `first` on."""
     move = lambda m: f'%{int(m[1]) + by * (int(m[1]) >= first)}'
     return [*lines[:begin], *(re.sub(r'%(\d+)', move, l) for l in lines[begin:end]), *lines[end:]]
 

@@ -52,7 +52,7 @@ def floats_of(path): return {k: list(array.array('f', v)) for k, v in tensors(re
 
 
 def start(values):
-    """The parameter as a weights file."""
+    """Writes a weights file with the start values of the parameter."""
     head = json.dumps({'p': {'dtype': 'F32', 'shape': [4, 6], 'data_offsets': [0, 96]}}).encode()
     head += b' ' * (-len(head) % 8)
     open('p.safetensors', 'wb').write(len(head).to_bytes(8, 'little') + head + array.array('f', values).tobytes())

@@ -44,7 +44,7 @@ def plan(file, name, model=None, seq=1024, of=None, without=(), **sets):
 
 
 def operations(model, samples, seq=1024, vocab=50257, again=1):
-    """Of a step by the papers' formula; `again`: layers are computed twice (1) or once in forward (0)."""
+    """The operations of a step by the papers' formula; `again`: are layers computed again in backward?"""
     layers, width, _ = model
     return (96 if again else 72) * samples * seq * layers * width ** 2 * (
         1 + seq / (6 * width) + vocab / (16 * layers * width))
@@ -59,7 +59,7 @@ ROWS = []
 
 
 def add_rate(figure, point, paper, file, name, model, samples, gpus, seq=1024, vocab=50257, again=1, **sets):
-    """TFLOP/s of a GPU in a step of that many samples of all ranks."""
+    """Adds a row: TFLOP/s of a GPU in a step of `samples` samples of all ranks."""
     made = (file, name, model, seq, sets)
     ROWS.append(Row(figure, point, paper, [made], lambda j: operations(
         model, samples, seq, vocab, again) / gpus / j[0]['forecast']['seconds_per_step'] / 1e12))
@@ -150,7 +150,7 @@ NEWER = dict(without=('sums', 'shares', 'bulk', 'bulk_results', 'widths', 'wgmma
 
 
 def add_step(point, measured, name, arch='sm_90a', batch=4, late=False):
-    """Milliseconds of a step on one H100; late: of a step that updates with the gradient of the one before."""
+    """Adds a row: milliseconds of a step on one H100; late: it updates with the gradient of the step before."""
     sets = dict(machine_node_arch=arch) | (NEWER if arch == 'sm_90a' else {})
     if late: sets |= dict(train_delay_after=1)
     if name != 'small': sets |= dict(train_batch=batch)
@@ -209,7 +209,7 @@ add_today('Megatron-Core', 'Llama 3 70B on 64, fp8', None, 'today', 'megatron_70
 
 
 def largest(layers_of, fits, near):
-    """The largest number of layers that fits, within 4 %, looked for from half of `near` on."""
+    """The largest number of layers that fits, within 4 %; the search starts at half of `near`."""
     low = max(1, near // 2)
     while low > 1 and not fits(low): low //= 2
     high = 2 * low

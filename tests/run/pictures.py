@@ -92,7 +92,7 @@ try:
     wanted = {'+ 18 rounds', 'over data', 'over node'}
     check(len(drawn) == 1 and words.count('over data') == 1 and wanted <= set(words), f'{words}')
     check(len(drawn[0].findall('.//{*}rect')) > 100, 'lanes without spans')
-    # streams of the host's memory, and what waits for what
+    # the streams of host memory, with arrows for waits
     open(f'{folder}/host.shard', 'w').write(HOST)
     lanes = run(SHARDC, 'plan', 'host.shard', '--target', 'sm_80', '--html', '-', cwd=folder)[0]
     drawn = tree.fromstring(re.findall(r'<svg.*?</svg>', lanes[lanes.index('Kernels, copies and messages'):], re.S)[0])

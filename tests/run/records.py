@@ -29,7 +29,7 @@ def write(rows): open(f'{folder}/a.tune', 'w').write(''.join('\t'.join(r) + '\n'
 
 
 def plan(name, *options, rows=None):
-    """The forecast as JSON, or with an option as text; what was said."""
+    """The forecast as JSON (with an option, the text of `plan`), and stderr."""
     if rows is not None: write(rows)
     with_records = ['--tune-db', 'a.tune'] if rows is not None else []
     told, said = run(SHARDC, 'plan', 'm.shard', '--plan', name, *with_records, *(options or ['--json']), cwd=folder)

@@ -89,7 +89,7 @@ def told(out): return [json.loads(l)['step'] for l in open(f'{D}/{out}/metrics.j
 
 
 def whole(out, like, what):
-    """Each checkpoint equals the one of the unbroken run; metrics reach it; one is there if a second was begun."""
+    """Each checkpoint equals that of the unbroken run; metrics reach it; one exists if a second was begun."""
     steps = steps_of(out)
     for step in steps: check(sums(f'{D}/{out}/{step}') == sums(f'{D}/{like}/{step}'), f'{what}: {step} differs')
     lines = told(out) if os.path.exists(f'{D}/{out}/metrics.jsonl') else []
@@ -130,7 +130,7 @@ def equal(name):
 
 
 def started(name, out, **env):
-    """Its processes, one for each rank, with a slow disk."""
+    """Starts the processes of a case, one for each rank, with a slow disk."""
     ranks = CASES[name][0]
     e = {k: v for k, v in os.environ.items() if not k.startswith(('RANK', 'WORLD', 'LOCAL', 'OMPI', 'PMI', 'SLURM'))}
     e.update(LD_PRELOAD=FAILING, SLOW='4', NO_COLOR='1', SHARDC_JOB=f'{os.getpid()} {out}', **env)

@@ -70,7 +70,7 @@ def printed_again(model, fixes, found, machine):
 
 
 def compare(model, fixes, machine=MACHINE, whole=False):
-    """whole: also by memory, and the plans that are printed."""
+    """Compares a search with all compiled plans. whole: also by memory, and compiles the plans that are printed."""
     write(model, machine=machine)
     every = json.loads(search(model, fixes, '--all', '--json')[0])
     rows = [r for r in every['all'] if r['outcome'] != 'refused']

@@ -21,7 +21,7 @@ void __wrap_search_try_jobs(const ChangeSearch *search, TryJob *job, int n);
 
 /* ---- what was compiled ---- */
 
-typedef struct Answer { /* to one job; that of a single try has one change */
+typedef struct Answer { /* the result of a job; the job of a single try has one change */
   const char *question;
   TryJob job;
 } Answer;
