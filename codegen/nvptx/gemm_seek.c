@@ -46,8 +46,8 @@ static Seek seek_of(Gemm *gemm) {
                     tile_offset(w, &gemm->p.batch, false, batch));
   for (int i = 0; i < seek.rows; i++) {
     LLVMValueRef row = warp_plus(w, warp_div(w, w->thread, ACROSS), i * DOWN);
-    row = warp_add(w, m0, warp_min(w, row, warp_i32(w, high - 1)));
-    row = warp_min(w, row, warp_i32(w, gemm->g.m - 1));
+    if ((i + 1) * DOWN > high) row = warp_min(w, row, warp_i32(w, high - 1));
+    row = warp_min(w, warp_add(w, m0, row), warp_i32(w, gemm->g.m - 1));
     seek.row[i] = tile_offset(w, &gemm->p.m, false, row);
   }
   return seek;
