@@ -10,6 +10,7 @@
 #include "mutate.h"
 #include "codegen/codegen.h"
 #include "ir/interp/interp.h"
+#include "ir/kernel/gemm_gpu.h"
 #include "ir/support/numbers.h"
 #include "passes/tune/tune.h"
 #include "ptx.h"
@@ -19,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROOM = 20000, BUFFERS = 12, LONGER = 16 };
+enum { ROOM = 20000, BUFFERS = 12, LONGER = 16, EVERY = -1 };
 enum { BAR = 97, SYNC_BAR = 98 }; /* per cent */
 
 typedef struct Sample {
@@ -27,11 +28,14 @@ typedef struct Sample {
   double tolerance;
   const char *cut; /* NULL: the rule's */
   int ctas;        /* of warpgroups, at most: they take several tiles */
+  int phase;       /* the only one with mutants, or EVERY: other samples have the others */
 } Sample;
 static const Sample samples[] = {
-#define SAMPLE(NAME, TARGET, TOLERANCE, TEXT) {#NAME, TARGET, TEXT, TOLERANCE, NULL, 1},
+#define SAMPLE(NAME, TARGET, TOLERANCE, TEXT) {#NAME, TARGET, TEXT, TOLERANCE, NULL, 1, EVERY},
 #define CUT_SAMPLE(NAME, TARGET, TOLERANCE, CTAS, CUT, TEXT)                                       \
-  {#NAME, TARGET, TEXT, TOLERANCE, CUT, CTAS},
+  {#NAME, TARGET, TEXT, TOLERANCE, CUT, CTAS, EVERY},
+#define PHASE_SAMPLE(NAME, TARGET, TOLERANCE, CTAS, PHASE, CUT, TEXT)                              \
+  {#NAME, TARGET, TEXT, TOLERANCE, CUT, CTAS, PHASE},
 #include "mutate.def"
 };
 
@@ -86,18 +90,51 @@ static double whole(int64_t e, double u) {
   return 90 * floor((e < 128 ? 2 : 3) * (2 * u - 1));
 }
 
+/* The one element of the n-th tile that is not 0. The first 32 are the words of what a thread loads
+ * in one step, four of each load, in rows and columns of several threads; then the last element. */
+static int64_t only_element(int64_t n, int64_t rows, int64_t width) {
+  static const int column[] = {0, 59, 20, 39}, row[] = {0, 13, 26, 7};
+  if (n >= 32) return rows * width - 1;
+  int64_t at = 32 * (n / 2 % 4) + row[n / 8];
+  return (at < rows ? at : rows - 1) * width + 64 * (n % 2) + column[n / 8];
+}
+
+/* Element e of an operand of a product whose rows are places of experts. The first tile of rows is
+ * full, every eighth empty, the others have one element that is not 0. One expert has no filled
+ * place, and infinite weights: its results are NaN unless its tiles are skipped. */
+static double placed(const Kernel *k, const Type *t, int64_t e, double x) {
+  int64_t high = attr_get(&k->k->attrs, ATTR_tile)->list[GEMM_M], width = t->axis[2].size;
+  int64_t all = t->axis[1].size, expert = e / (all * width);
+  bool idle = expert == t->axis[0].size / 2;
+  if (type_find(t, attr_str(&k->k->attrs, ATTR_skips, "")) < 0) return idle ? INFINITY : x;
+  int64_t before = e / width % all / high, tile = expert * ceil_div(all, high) + before;
+  if (idle || tile % 8 == 4) return 0;
+  int64_t at = e - (expert * all + before * high) * width, rows = all - before * high;
+  int64_t only = only_element(tile - (tile + 3) / 8 - 1, rows < high ? rows : high, width);
+  return !tile || at == only ? x : 0;
+}
+
 /* Arguments: floats of -2 .. 2, whole numbers. */
 static Tensor make_argument(Kernel *k, int i, uint64_t *random) {
   const Type *t = value_type(k->k, k->k->args.at[i]);
+  bool places = attr_get(&k->k->attrs, ATTR_skips);
   int64_t n = type_count(t);
   Tensor x = {*t, ARENA_ARRAY(k->ctx->arena, double, n)};
   k->bytes[i] = n * elem_bytes(t->elem), k->given[i] = calloc(1, (size_t)k->bytes[i] + 8);
   for (int64_t e = 0; e < n; e++) {
     double u = (double)(next(random) >> 11) * 0x1p-53;
-    put(k->given[i], e, t->elem, elem_class(t->elem) == CLASS_FLOAT ? 4 * u - 2 : whole(e, u));
+    double value = elem_class(t->elem) == CLASS_FLOAT ? 4 * u - 2 : whole(e, u);
+    put(k->given[i], e, t->elem, places ? placed(k, t, e, value) : value);
     x.at[e] = get(k->given[i], e, t->elem);
   }
   return x;
+}
+
+/* The interpreter skips nothing: what it multiplies by infinite weights should be 0. */
+static void skip_idle(Kernel *k) {
+  for (int i = 0; i < k->n - k->nargs; i++)
+    for (int64_t e = 0, n = type_count(&k->want[i].type); e < n; e++)
+      if (isnan(k->want[i].at[e])) k->want[i].at[e] = 0;
 }
 
 static void make_buffers(Kernel *k) {
@@ -111,6 +148,7 @@ static void make_buffers(Kernel *k) {
     k->bytes[i] = type_count(t) * elem_bytes(t->elem);
   }
   interp_call(interp_new(k->m, k->ctx->arena), k->k, args, k->want);
+  if (attr_get(&k->k->attrs, ATTR_skips)) skip_idle(k);
 }
 
 static char *read_file(const char *path) {
@@ -287,13 +325,22 @@ static int sum(const int of[MUTANT_KINDS], int kinds) {
   return n;
 }
 
-static void mutate(const Kernel *k, const char *name, bool verbose, Counts *all) {
+/* Whether a place of the text is in a phase of the kernel. */
+static bool in_phase(const Kernel *k, size_t at, int phase) {
+  const char *here = k->text + at, *entry = k->text;
+  int n = EVERY;
+  for (; (entry = strstr(entry, ".entry")) && entry < here; entry++) n++;
+  return phase == EVERY || n == phase;
+}
+
+static void mutate(const Kernel *k, const Sample *sample, bool verbose, Counts *all) {
   static Mutant list[ROOM];
   Counts own = {0};
   int n = mutants_find(k->text, list, ROOM);
   char error[1000];
   uint64_t steps;
   for (int i = 0; i < n; i++) {
+    if (!in_phase(k, list[i].from, sample->phase)) continue;
     char *text = mutant_apply(k->text, &list[i]);
     bool lost = unnoticed(k, text, &steps, error, sizeof error);
     free(text);
@@ -303,7 +350,7 @@ static void mutate(const Kernel *k, const char *name, bool verbose, Counts *all)
   for (int i = 0; i < MUTANT_KINDS; i++)
     all->total[i] += own.total[i], all->missed[i] += own.missed[i];
   int total = sum(own.total, MUTANT_KINDS), seen = total - sum(own.missed, MUTANT_KINDS);
-  printf("%-16s %5d of %d noticed (%.1f %%)\n", name, seen, total,
+  printf("%-16s %5d of %d noticed (%.1f %%)\n", sample->name, seen, total,
          100.0 * seen / (total ? total : 1));
 }
 
@@ -326,8 +373,9 @@ static bool denial_noticed(void) {
 #define IN_PLACE(attributes)                                                                       \
   "kernel @k(%0 : f32[A:48, B:64], %1 : f32[B:64]) {family = \"elem\"" attributes                  \
   "} {\n%2 = add %0, %1 : f32[A:48, B:64]\n%3 = tanh %2 : f32[A:48, B:64]\nreturn %3\n}\n"
-  static const Sample told[] = {{"in place", "sm_80", IN_PLACE(""), 1e-5, NULL, 1},
-                                {"denial", "sm_80", IN_PLACE(", apart = [0, 2]"), 1e-5, NULL, 1}};
+  static const Sample told[] = {
+      {"in place", "sm_80", IN_PLACE(""), 1e-5, NULL, 1, EVERY},
+      {"denial", "sm_80", IN_PLACE(", apart = [0, 2]"), 1e-5, NULL, 1, EVERY}};
   bool as_wanted = true;
   for (int i = 0; i < 2; i++) {
     Kernel k = {.in_place = true};
@@ -354,7 +402,7 @@ int main(int argc, char **argv) {
     if (!right_itself(&k, error, sizeof error))
       return printf("%s: %s\n", samples[i].name, error), 1;
     if (print) fputs(k.text, stdout);
-    else mutate(&k, samples[i].name, verbose, &all);
+    else mutate(&k, &samples[i], verbose, &all);
     fflush(stdout);
     free_kernel(&k);
   }
