@@ -93,7 +93,8 @@ static Fits judge(Cli *o, const char *path, const CheckedPlan *plan) {
               pipeline_classes(m, &until, &all) && programs_fit(&one, &all);
   if (fits) {
     nodes_warn(&one, &all);
-    static const char *const notes[] = {"W0701", "N0702"}; /* of passes: only `one` has run them */
+    static const char *const notes[] = {"W0701",
+                                        "N0702"}; /* given by passes, which only `one` has run */
     bool any = false;
     for (size_t i = 0; i < sizeof notes / sizeof *notes; i++) {
       if (!diag_given(one.c->diag, notes[i]) || diag_given(o->c->diag, notes[i])) continue;

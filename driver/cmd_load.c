@@ -263,7 +263,7 @@ Exit load_module(Cli *o, Module **m) {
   if (kind == FILE_IR && names_choices(o))
     return cli_usage("`%s` is IR: its model, plan, sizes and settings are fixed already", path);
   *m = kind == FILE_IR ? load_ir(o, path) : load_shard(o, path);
-  if (*m && !can_write_all(o)) return EXIT_ENVIRONMENT; /* over a file that was read */
+  if (*m && !can_write_all(o)) return EXIT_ENVIRONMENT; /* an output is a file that was read */
   if (*m && kind == FILE_SHARD) fit_choose(o, *m);
   if (*m && (e = choose_class(o, *m)) != EXIT_FINE) return e;
   if (o->here)

@@ -41,7 +41,7 @@ static Exit unknown_command(const char *name) {
   return cli_usage("unknown command `%s`; `shardc help` lists the commands", name);
 }
 
-/* No output may replace these. */
+/* Notes the files that the command reads: no output may replace them. */
 static void note_inputs(const Cli *o) {
   static const CliOption files[] = {OPT_TUNE_DB, OPT_MEASURED};
   for (uint32_t i = 0; i < o->operands.n; i++) text_note(o->c, o->operands.at[i]);

@@ -23,7 +23,7 @@ bool rt_is_given_data(const char *key) {
   return false;
 }
 
-/* By this command line; NULL: not given. */
+/* The value that this command line gives; NULL: none. */
 static const char *given(const Run *r, KeptOption i) {
   const OptionValue *value = &r->o.at[kept[i].option], *set = &r->o.at[OPT_set];
   if (value->given) return value->text;
@@ -59,7 +59,7 @@ static void recall(Run *r, KeptOption i, const char *lines) {
   const char *text = rt_find_setting(lines, kept[i].key, &n);
   if (!text || given(r, i)) return;
   r->o.at[kept[i].option].given = true;
-  r->o.at[kept[i].option].text = rt_copy_text(text, n); /* as long as the process */
+  r->o.at[kept[i].option].text = rt_copy_text(text, n); /* kept as long as the process runs */
   char option[RT_OPTION];
   rt_option_spell(option, kept[i].option);
   if (rt_is_first(r)) rt_note("--%s %.*s, as the run was told", option, (int)n, text);

@@ -169,7 +169,7 @@ bool rt_start_device(Run *r, Fault *f) {
 
 /* ---- the run directory ---- */
 
-/* A run that ended before its first step has left nothing that another one could spoil. */
+/* Does the directory have a run with a step? Without one there is nothing to overwrite. */
 static bool holds_run(const char *folder) {
   char path[RT_PATH];
   struct stat metrics;
@@ -216,7 +216,7 @@ bool rt_run_folder(Run *r, bool fresh, Fault *f) {
   return rt_comm_decide(&r->comm, "the run directory", ok, r->out, sizeof r->out, f);
 }
 
-/* Cuts off the last name of a path of n characters; the new length. */
+/* Cuts the last name off a path of n characters; returns the new length. */
 static size_t cut_name(char *path, size_t n) {
   while (n && path[n - 1] == '/') n--;
   while (n && path[n - 1] != '/') n--;

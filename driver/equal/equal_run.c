@@ -183,7 +183,7 @@ bool equal_try(EqualRun *run, const Cli *o, bool strict, double seconds, Exit *e
   bool refused = diag_errors(one->c->diag);
   if (refused && !strict) return ctx_free(one->c), false;
   bool unsaid = !equal && !refused && !run->made;
-  if (unsaid && *e == EXIT_FINE) *e = EXIT_USAGE; /* that was reported */
+  if (unsaid && *e == EXIT_FINE) *e = EXIT_USAGE; /* the reason was reported */
   run->differs = !equal && run->made && !run->report.spent;
   if (run->differs) *e = say_difference(run);
   return true;

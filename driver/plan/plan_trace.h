@@ -16,10 +16,10 @@ typedef enum BoxKind {
 typedef struct TraceBox { /* an event of the file */
   BoxKind kind;
   int64_t rank, number, part, chunk; /* number: of a step */
-  int turn;                          /* its kind; -1: not in the file */
+  int turn;                          /* kind of its turn; -1: not in the file */
   bool sends, receives;              /* a message to or from a neighbour */
-  Str name;                          /* of a kernel */
-  int axis;                          /* of a message or a wait; -1: not in the file */
+  Str name;                          /* name of a kernel */
+  int axis;                          /* axis of a message or a wait; -1: not in the file */
   double from, to;                   /* seconds */
 } TraceBox;
 

@@ -230,7 +230,7 @@ static const char *records_of(Cli *o) { /* gpt2.tune for dir/gpt2.shard */
   return arena_printf(o->c->arena, "%.*s.tune", (int)strcspn(name, "."), name);
 }
 
-/* Records of before stay; a file that holds something else is not replaced. */
+/* Reads the records of the output, which stay; a file with other contents is not replaced. */
 static Exit read_records(Cli *o, const char *output, TuneDb *db) {
   if (!strcmp(output, "-") || access(output, F_OK)) return EXIT_FINE;
   if (!tune_load(o, output, db)) return EXIT_ENVIRONMENT;

@@ -108,8 +108,8 @@ bool setting_is_group(const AstItem *item, const AstSetting *setting);
 const AstValue *settings_value(const AstItem *item, const char *word,
                                const char *key); /* as written, or NULL */
 const AstValue *setting_option(const AstSetting *setting,
-                               const char *key);                /* of one line, or NULL */
-bool settings_is_word(const AstValue *value, const char *word); /* NULL: it is none */
+                               const char *key);                /* of one line; NULL: none */
+bool settings_is_word(const AstValue *value, const char *word); /* value may be NULL */
 uint32_t setting_operands(Ctx *c, const AstSetting *setting,
                           const AstValue ***out); /* bare values, before `over` and `of` */
 uint32_t setting_over(Ctx *c, const AstSetting *setting,

@@ -44,15 +44,15 @@ typedef struct Forecast {
 
 const char *source_key(RateSource source); /* record, nearest, machine, model, .. */
 const char *source_words(Arena *arena, const Forecast *forecast, RateSource source);
-/* Its machine alone (reach NULL: there is no forecast); stages: of a plan with several programs. */
+/* A forecast with its machine alone (reach NULL: none); stages: the plan has several programs. */
 Forecast forecast_machine(const Module *m, bool stages);
 /* For the programs of a plan and an entry, as plan_step. */
 Forecast plan_forecast(Module *const *programs, uint32_t n, const Fn *entry);
 /* The machine of the plan with the latency between nodes that forecasts take, at its peaks: for
    choices by the links before there are programs. */
 Machine forecast_links(const Module *m);
-/* Makes the machine of a forecast one of kernels without launches, in whole tiles without their
-   ends, which threads share evenly, and whose ranks do not wait for a slow one: of a sample they
-   take no longer in a larger micro-batch. */
+/* Makes a forecast's machine one for bounds: kernels have no launches and no ends of tiles, threads
+   share them evenly, ranks do not wait for a slow one. So kernels take no longer for a sample in a
+   larger micro-batch. */
 void forecast_least(Machine *machine, Arch *whole);
 #endif

@@ -31,7 +31,7 @@ typedef struct KernelShape {
   struct {        /* not in records: of a product by warpgroups, once it is cut */
     int by;       /* enum GemmBy; 0: another kernel */
     int columns;  /* of its tiles */
-    int elements; /* that bulk copies bring for each of its results; 1 for sums */
+    int elements; /* per result, arguments that bulk copies bring; 1 for sums */
     bool shares;  /* multiprocessors have equal shares of the terms */
   } groups;
 } KernelShape;

@@ -10,11 +10,11 @@
    times the rate, which no run has checked. The ends of a tile (first loads, results) take as long
    as `ramp` terms. Products by warpgroups have rates of their own if bulk copies bring their
    operands, and shorter ends if bulk copies take their results (`bulk`). Multiprocessors that are
-   left to messages (attribute spare) are idle. Multiprocessors may have
-   equal shares of all terms instead of tiles (gemm_shares.c): sums that they leave for others, and
-   those that they add, pass through the second-level cache. Products by warpgroups, and those of
-   processors, also take time for the functions of their results (`function`), and processors for a
-   left operand that they pack (`packing`).
+   left to messages (attribute spare) are idle. Multiprocessors may have equal shares of all terms
+   instead of tiles (gemm_shares.c): sums that they leave for others, and those that they add, pass
+   through the second-level cache. Products by warpgroups, and those of processors, also take time
+   for the functions of their results (`function`), and processors for a left operand that they pack
+   (`packing`).
 
    Attention has one share of the peak for the scores that its mask admits, and ends of its blocks
    of queries. Bytes move at the share of hbm that kernels reach, concurrently with the arithmetic.
@@ -179,9 +179,9 @@ static double results_of(const KernelShape *product) {
   return size[SHAPE_BATCH] * size[SHAPE_ROWS] * size[SHAPE_COLUMNS];
 }
 
-/* By the record, for a rank of the machine. Records do not say how a product is cut and how many
-   functions it computes: both are assumed to be as in the kernel, but no multiprocessor is left to
-   messages. */
+/* Seconds by the record, for a rank of the machine. Records do not say how a product is cut and how
+   many functions it computes: both are assumed to be as in the kernel, but no multiprocessor is
+   left to messages. */
 static double recorded_seconds(const Machine *machine, const KernelRecord *record,
                                const KernelShape *shape, bool same) {
   KernelShape other = record->shape;

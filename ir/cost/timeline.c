@@ -42,8 +42,8 @@ typedef struct Clocks {
   Lanes *lanes;
   double kernels, messages; /* when each is free again */
   double computed;          /* seconds since the last wait */
-  uint32_t before;          /* number of spans when the last kernel ended: later messages began to
-                               wait since */
+  uint32_t before;          /* number of spans when the last kernel ended: later spans are
+                               messages that have waited since */
   double *over;             /* by event: when its message is over */
   VEC(KernelSeconds) known;
   ClocksAt *at; /* by event */
@@ -134,7 +134,8 @@ static void wait_arrived(Clocks *clocks, const Event *event) {
   clocks->kernels = over;
 }
 
-/* A message that may begin when a kernel may is first if it waited for the kernel before. */
+/* Has message i begun at a time? If a kernel begins at the same time, the message is first if it
+   waited for the kernel before. */
 static bool has_begun(const Clocks *clocks, uint32_t i, double time) {
   double from = clocks->lanes->span.at[i].from;
   return from < time || (from == time && i < clocks->before);
@@ -163,7 +164,7 @@ static double in_flight(const Clocks *clocks, double time) {
   return 0;
 }
 
-/* A kernel that fills the GPU and would take that long alone. */
+/* Runs a kernel that fills the GPU; `takes`: its seconds without messages. */
 static void fill(Clocks *clocks, double from, double takes) {
   double over = in_flight(clocks, from), late = fmin(over - from, takes);
   if (late > 0) clocks->kernels += late, clocks->lanes->slowed += late;

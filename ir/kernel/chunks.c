@@ -5,7 +5,7 @@
 #include "family.h"
 #include "ir/support/num.h"
 
-typedef struct ShareLeft { /* of a worker's chunks */
+typedef struct ShareLeft { /* the chunks of a worker that are left */
   int64_t next, end;
   double at; /* when the worker is free */
 } ShareLeft;

@@ -56,7 +56,7 @@ static CpuPlan plan(const CpuCut *cut) {
                    .workspace = q.w_bytes};
 }
 
-/* By multiply-adds. */
+/* The work of a chunk is its number of multiply-adds. */
 static void weigh(const CpuCut *cut, double *work) {
   Product product = product_of(cut->k, cut->lanes);
   ProductPlan plan = product_plan(&product, cut->lanes, cut->tile);

@@ -43,10 +43,10 @@ bool gpu_need_lanes(GpuCut *cut, int64_t lanes, const Nest *n, uint32_t nroots,
    align; for scans also from whether there is a workspace. No value is trusted. */
 GpuPlan gpu_plan(const Module *m, const Fn *k);
 
-/* CTAs that a kernel by wgmma has at most: it stays on that many multiprocessors (attribute
-   spare). */
+/* The most CTAs of a kernel by wgmma, which stays on as many multiprocessors until it ends
+   (attribute spare). */
 int64_t gpu_ctas(const Module *m, const Fn *k);
-/* It leaves no room for a message (target fact channels), which so waits for its end. */
+/* Does the kernel leave messages no multiprocessor (target fact channels), so that they wait? */
 bool gpu_fills(const Module *m, const Fn *k);
 
 /* A kernel of family row or column: its iteration space, and the ops evaluated in it. */

@@ -7,6 +7,6 @@
 /* The text, in c's arena, with a zero after it; NULL: errno says why. "-" is standard input. A pipe
    is read once, and remembered. */
 char *text_read(Ctx *c, const char *path, size_t *n);
-bool text_was_read(const Ctx *c, const char *path); /* this file, by any name; or noted */
+bool text_was_read(const Ctx *c, const char *path); /* or noted; under any name */
 void text_note(Ctx *c, const char *path);           /* it will be read */
 #endif

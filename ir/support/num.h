@@ -16,10 +16,10 @@ static inline int64_t max_i64(int64_t a, int64_t b) { return a > b ? a : b; }
 static inline int64_t ceil_div(int64_t n, int64_t unit) { return (n + unit - 1) / unit; }
 static inline int64_t round_up(int64_t n, int64_t unit) { return ceil_div(n, unit) * unit; }
 
-/* [0, n) in `shares` ranges of nearly equal length, one after the other: where range i begins, and
-   where range i - 1 ends. */
+/* Cuts [0, n) into `shares` consecutive ranges of nearly equal length: the begin of range i, which
+   is the end of range i - 1. */
 static inline int64_t share_begin(int64_t n, int64_t shares, int64_t i) { return i * n / shares; }
-/* The longest of them over their mean length; n > 0. */
+/* The longest of these ranges over their mean length; n > 0. */
 static inline double share_longest(int64_t n, int64_t shares) {
   return (double)ceil_div(n, shares) * (double)shares / (double)n;
 }

@@ -3,6 +3,6 @@
 #define SHARDC_SELECT_H
 #include "ir/ir.h"
 
-/* By its tuning record, else by the rule of its family. False: no cut fits it, which was said. */
+/* Cuts k by its tuning record, else by the rule of its family. False: no cut fits, reported. */
 bool select_cut(Module *m, Fn *k);
 #endif

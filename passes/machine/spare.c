@@ -30,9 +30,9 @@ typedef struct FillingKernel { /* a kernel that fills the GPU */
 typedef struct Sparing {
   Module *m;
   Machine machine;
-  EventList events; /* of the entry */
+  EventList events; /* of the entry that is decided */
   VEC(FillingKernel) filling;
-  uint32_t first; /* of the entry; those before are decided */
+  uint32_t first; /* first kernel of this entry; earlier kernels are decided */
 } Sparing;
 
 static bool has_flights(const Fn *f) {
@@ -48,7 +48,7 @@ static AttrList attrs_without(Module *m, const AttrList *all, AttrKey key) {
   return left;
 }
 
-/* One that needs another kind of kernel to leave some stays as it is. */
+/* A kernel that has no cut for fewer multiprocessors stays as it is. */
 static void add_kernel(Sparing *sparing, Fn *k) {
   Module *m = sparing->m;
   FillingKernel filling = {.kernel = k, .full = k->attrs};
@@ -78,7 +78,7 @@ static void put_all(Sparing *sparing, bool spares) {
     put(&sparing->filling.at[i], spares);
 }
 
-/* For which kernels of the entry compute, and wait for messages. */
+/* The seconds in which kernels of the entry compute or wait for messages. */
 static double seconds_of(Sparing *sparing) {
   const Module *m = sparing->m;
   sparing->machine.shapes = ARENA_NEW(m->arena, KernelShapes);
@@ -89,9 +89,12 @@ static double seconds_of(Sparing *sparing) {
   return sum;
 }
 
-static bool is_less(double a, double b) { return a < b * (1 - 1e-9); /* else it is rounding */ }
+static bool is_less(double a, double b) {
+  return a < b * (1 - 1e-9); /* a smaller difference is rounding */
+}
 
-/* From all or none, whichever is there and takes `best`. */
+/* Changes kernels one by one, as long as that is faster; returns the seconds. `best`: the seconds
+   as kernels are now, where all of them or none leave multiprocessors. */
 static double improve(Sparing *sparing, double best) {
   for (uint32_t i = sparing->first; i < sparing->filling.n; i++) {
     FillingKernel *filling = &sparing->filling.at[i];
@@ -130,7 +133,8 @@ static void decide(Sparing *sparing, const Fn *entry) {
 
 void pass_spare(Module *m) {
   const Fn *step = ir_main_entry(m);
-  if (!strcmp(module_setting(m, "made.spare", ""), "off")) { /* of a search: nobody waits */
+  if (!strcmp(module_setting(m, "made.spare", ""),
+              "off")) { /* a search, whose plans are compared without these waits */
     m->target.channels = 0;
     return;
   }

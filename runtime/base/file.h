@@ -13,7 +13,7 @@ MapGuard *rt_map_guard(void); /* by rt_alloc */
 bool rt_map_read(MapGuard *guard, bool (*read)(void *), void *argument, const void **lost);
 bool rt_exists(const char *path);
 bool rt_is_folder(const char *path);
-bool rt_same_file(const char *a, const char *b); /* whatever their names; both exist */
+bool rt_same_file(const char *a, const char *b); /* by inode; both exist */
 
 bool rt_write_all(int fd, const void *data, int64_t n, Fault *f);
 bool rt_make_folders(const char *path, Fault *f); /* and those above it */

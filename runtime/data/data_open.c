@@ -198,7 +198,7 @@ static bool source_fits(const char *name, size_t n, const char *file, bool again
   return rt_help(f, "one file or pattern for each input: %.*s=FILE,..", (int)n, name);
 }
 
-/* "--data a=x,b=y": every name is an input's, once. */
+/* "--data a=x,b=y": each name is that of an input, and given once. */
 static bool check_names(const Opening *opening, const char *given, Fault *f) {
   bool seen[COUNT_OF(opening->input)] = {false};
   for (const char *c = given; c && *c; c += strcspn(c, ","), c += *c == ',') {

@@ -30,8 +30,7 @@ typedef struct Trace {
   int *number;
   TraceRow *row; /* kernels, then copies, zeros */
   JobSpan *span; /* per worker: of the phase that ran last */
-  double
-      joined; /* seconds of phases that would be left if all workers were as fast as in the mean */
+  double joined; /* seconds that phases would take if all workers had the mean speed */
   int workers;
   char path[RT_PATH]; /* of the trace, empty: none */
   int64_t first, last;
