@@ -65,23 +65,24 @@ near(pair['seconds']['products'], half['seconds']['products'], 'products of two 
 near(pair['seconds']['attention'], half['seconds']['attention'], 'attention of two ranks')
 check(0.05 <= sources(half)['nearest'][1], str(half['sources']))
 
-# a record that is far away says nothing
+# a record that is far away says nothing of times; its cut, which was the fastest of two, may deal chunks out otherwise
 far = [r[:SHAPE] + [' '.join(str(int(n) * 10 ** 6) if i in (5,) else n for i, n in enumerate(r[SHAPE].split()))]
        for r in timed(1000)]
-check(plan('p', rows=far)[0]['seconds']['products'] == plain['seconds']['products'], 'a far record')
+about = lambda f: 0.7 < f['seconds']['products'] / plain['seconds']['products'] < 1.3
+check(about(plan('p', rows=far)[0]), 'a far record')
 
-# other workers, other targets, no shape, broken shapes: the forecast without records
+# other workers, other targets, no shape, broken shapes: the forecast without times of records
 for at, value in (WORKERS, '3'), (TARGET, 'x86_64_v4'), (SHAPE, None):
     rows = [r[:at] + [value] * (value is not None) + r[at + 1:] for r in timed(1000)]
     f, said = plan('p', rows=rows)
-    check(f == plain and 'W1206' not in said, f'field {at}: {said}')
+    check((about(f) if at == SHAPE else f == plain) and 'W1206' not in said, f'field {at}: {said}')
     check(('W1209' in said) == (value is not None), f'records of others are named: {said}')
     if at == TARGET: check('x86_64_v4 with ' in said and 'none is of this target' in said, said)
 f, said = plan('p', rows=[])
 check(f == plain and 'W1209' in said and 'it has none' in said, f'an empty file: {said}')
 broken = ['f32', 'f32 1 2 3 4 5', 'f32 1 2 3 4 5 6 7', 'u7 1 2 3 4 5 6', 'f32 1 2 3 4 5 -6', 'f32 1 2 0 4 5 6', ' ']
 f, said = plan('p', rows=[r[:SHAPE] + [shape] for r, shape in zip(timed(1000), broken * 9)])
-check(f == plain and f'{len(measured)} lines of `a.tune` are ignored' in said, f'broken shapes: {said}')
+check(about(f) and f'{len(measured)} lines of `a.tune` are ignored' in said, f'broken shapes: {said}')
 
 # a GPU's records, made by hand: the shapes are those of any target
 numbers = next(n for n in range(5, 13) if 'W1206' not in plan('g', rows=[
