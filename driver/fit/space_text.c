@@ -251,5 +251,5 @@ Change space_change(const PlanSpace *space, const SpacePlan *plan) {
 }
 
 Change space_change_compared(const PlanSpace *space, const SpacePlan *plan) {
-  return change_with(space->o->c->arena, space_change(space, plan), "made.spare", "off");
+  return change_with(space->o->c->arena, space_change(space, plan), "made.compared", "on");
 }

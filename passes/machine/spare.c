@@ -48,7 +48,6 @@ static AttrList attrs_without(Module *m, const AttrList *all, AttrKey key) {
   return left;
 }
 
-/* A kernel that has no cut for fewer multiprocessors stays as it is. */
 static void add_kernel(Sparing *sparing, Fn *k) {
   Module *m = sparing->m;
   FillingKernel filling = {.kernel = k, .full = k->attrs};
@@ -57,7 +56,7 @@ static void add_kernel(Sparing *sparing, Fn *k) {
   if (known) return;
   k->attrs = attrs_without(m, &filling.full, ATTR_workspace);
   attr_set_int(m, &k->attrs, ATTR_spare, m->target.channels);
-  bool cut = select_cut(m, k) && !gpu_plan(m, k).fault;
+  bool cut = select_cut(m, k); /* false: reported */
   filling.spare = k->attrs, k->attrs = filling.full;
   if (cut) vec_push(m->arena, sparing->filling, filling);
 }
@@ -133,8 +132,7 @@ static void decide(Sparing *sparing, const Fn *entry) {
 
 void pass_spare(Module *m) {
   const Fn *step = ir_main_entry(m);
-  if (!strcmp(module_setting(m, "made.spare", ""),
-              "off")) { /* a search, whose plans are compared without these waits */
+  if (module_setting(m, "made.compared", NULL)) { /* by a search: nobody waits */
     m->target.channels = 0;
     return;
   }

@@ -159,10 +159,11 @@ static bool groups_pay(const Module *m, const Fn *k, const Cut *usual_cut, const
   return !lists.present || time <= faster * listed_time(m, k, &flash, usual_cut, &lists);
 }
 
-/* The larger one where every device of the target allows it. */
+/* The larger one where every device of the target allows it. A kernel that leaves multiprocessors
+   to messages is one by warpgroups: others leave them anyway. */
 Cut gpu_attention_rule(const Module *m, const Fn *k) {
   Cut cut = usual(m, k), wider, groups = group_of(m, k);
-  if (groups_pay(m, k, &cut, &groups)) return groups;
+  if (attr_get(&k->attrs, ATTR_spare) || groups_pay(m, k, &cut, &groups)) return groups;
   bool more = m->target.wgmma && gpu_attention_larger(m, k, m->target.shared, &wider);
   return more ? wider : cut;
 }

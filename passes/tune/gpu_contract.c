@@ -249,10 +249,13 @@ static double search_bulk(const GpuProduct *product, Cut *best) {
   return least;
 }
 
-/* The best cut and its cycles. */
+/* The best cut and its cycles. A kernel that leaves multiprocessors to messages is one by
+   warpgroups: others leave them anyway. */
 static double search(const GpuProduct *product, Cut *best) {
   Cut by_groups;
-  double least = search_list(product, shapes[product->math], BY_THREADS, 0, best), groups = 0;
+  bool stays = attr_get(&product->k->attrs, ATTR_spare) != NULL;
+  double groups = 0,
+         least = stays ? 0 : search_list(product, shapes[product->math], BY_THREADS, 0, best);
   if (product->math == GEMM_MMA && product->m->target.bulk)
     groups = search_bulk(product, &by_groups);
   if (product->math == GEMM_MMA && !groups) /* also of operands that have no tensor map */

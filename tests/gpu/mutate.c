@@ -90,8 +90,9 @@ static double whole(int64_t e, double u) {
   return 90 * floor((e < 128 ? 2 : 3) * (2 * u - 1));
 }
 
-/* The one element of the n-th tile that is not 0. The first 32 are the words of what a thread loads
- * in one step, four of each load, in rows and columns of several threads; then the last element. */
+/* The place of the element of tile n that is not 0; a tile has one. Each of the tiles 0 to 31 tests
+   one word that a thread loads in a step (eight loads of four words), for several threads. In all
+   later tiles it is the last element. */
 static int64_t only_element(int64_t n, int64_t rows, int64_t width) {
   static const int column[] = {0, 59, 20, 39}, row[] = {0, 13, 26, 7};
   if (n >= 32) return rows * width - 1;
