@@ -57,6 +57,35 @@ static void few_warps_are_not_left_alone(void **state) {
   }
 }
 
+static const char *variant_of(Ctx *c, int rows, int columns, int spare) {
+  Module *m =
+      parse(c, arena_printf(c->arena,
+                            "shardc-ir 1\nmodel Test\nafter order\nkernel @k(%%0 : bf16[M:%d, "
+                            "K:16], %%1 : bf16[N:%d, K:16]) {family = \"contract\"} {\n"
+                            "  %%2 = dot[K] %%0, %%1 : bf16[M:%d, N:%d]\n  return %%2\n}\n",
+                            rows, columns, rows, columns));
+  m->target.wgmma = true, m->target.shared = m->target.shared_most = 232448;
+  m->target.multiprocessors = 132;
+  if (spare) attr_set_int(m, &m->fns.at[0]->attrs, ATTR_spare, spare);
+  gpu_tune_contract(m, m->fns.at[0]);
+  return attr_str(&m->fns.at[0]->attrs, ATTR_variant, "");
+}
+
+/* Only kernels by warpgroups have attribute spare, so the rule takes no other one for it, even if it
+   would be faster on the multiprocessors that are left, as for the first product. */
+static void room_is_left_by_warpgroups(void **state) {
+  static const int size[][2] = {{2312, 1128}, {1128, 2312}, {4096, 1024}},
+                   spare[] = {0, 16, 66, 116};
+  (void)state;
+  for (size_t i = 0; i < COUNT_OF(size); i++)
+    for (size_t k = 0; k < COUNT_OF(spare); k++) {
+      Ctx *c = ctx_new();
+      assert_string_equal(variant_of(c, size[i][0], size[i][1], spare[k]),
+                          gemm_variant[GEMM_WGMMA]);
+      ctx_free(c);
+    }
+}
+
 /* Odd rows, and views that begin anywhere, come element by element. */
 static void pieces_need_alignment(void **state) {
   (void)state;
@@ -74,10 +103,10 @@ static void bulk_copies_fit_some(void **state) {
   static const struct {
     const char *a, *b, *out, *k;
     bool fits;
-  } of[] = {{"M:512, K:256", "N:256, K:256", "M:512, N:256", "K", true},
-            {"M:512, K:256", "K:256, N:264", "M:512, N:264", "K", true},
+  } of[] = {{"M:512, K:16", "N:256, K:16", "M:512, N:256", "K", true},
+            {"M:512, K:16", "K:16, N:264", "M:512, N:264", "K", true},
             {"M:512, K:252", "N:256, K:252", "M:512, N:256", "K", false},
-            {"K:256", "N:256, K:256", "N:256", "K", false},
+            {"K:16", "N:256, K:16", "N:256", "K", false},
             {"A:2, B:3, C:5, M:256, K:64, L:64", "K:64, L:64, A:2, B:3, N:256",
              "A:2, B:3, C:5, M:256, N:256", "K, L", true}};
   for (size_t i = 0; i < COUNT_OF(of); i++) {
@@ -152,7 +181,7 @@ static void bulk_results_fit_some(void **state) {
     Ctx *c = ctx_new();
     Module *m = parse(c, arena_printf(c->arena,
                                       "shardc-ir 1\nmodel Test\nafter order\nkernel @k(%%0 : "
-                                      "bf16[M:512, K:256], %%1 : bf16[N:256, K:256]%s) {family = "
+                                      "bf16[M:512, K:16], %%1 : bf16[N:256, K:16]%s) {family = "
                                       "\"contract\"%s} {\n%s\n}\n",
                                       of[i].arg, of[i].attrs, of[i].ops));
     m->target.wgmma = true, m->target.shared = m->target.shared_most = 232448;
@@ -239,6 +268,6 @@ int main(void) {
       cmocka_unit_test(few_warps_are_not_left_alone), cmocka_unit_test(attention_leaves_room),
       cmocka_unit_test(pieces_need_alignment),        cmocka_unit_test(bulk_copies_fit_some),
       cmocka_unit_test(bulk_results_fit_some),        cmocka_unit_test(heads_are_cut_up_to_a_width),
-      cmocka_unit_test(messages_need_a_bucket)};
+      cmocka_unit_test(messages_need_a_bucket),       cmocka_unit_test(room_is_left_by_warpgroups)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
