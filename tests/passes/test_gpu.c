@@ -58,12 +58,11 @@ static void few_warps_are_not_left_alone(void **state) {
 }
 
 static const char *variant_of(Ctx *c, int rows, int columns, int spare) {
-  Module *m =
-      parse(c, arena_printf(c->arena,
-                            "shardc-ir 1\nmodel Test\nafter order\nkernel @k(%%0 : bf16[M:%d, "
-                            "K:16], %%1 : bf16[N:%d, K:16]) {family = \"contract\"} {\n"
-                            "  %%2 = dot[K] %%0, %%1 : bf16[M:%d, N:%d]\n  return %%2\n}\n",
-                            rows, columns, rows, columns));
+  static const char text[] = "shardc-ir 1\nmodel Test\nafter order\n"
+                             "kernel @k(%%0 : bf16[M:%d, K:16], %%1 : bf16[N:%d, K:16]) "
+                             "{family = \"contract\"} {\n"
+                             "  %%2 = dot[K] %%0, %%1 : bf16[M:%d, N:%d]\n  return %%2\n}\n";
+  Module *m = parse(c, arena_printf(c->arena, text, rows, columns, rows, columns));
   m->target.wgmma = true, m->target.shared = m->target.shared_most = 232448;
   m->target.multiprocessors = 132;
   if (spare) attr_set_int(m, &m->fns.at[0]->attrs, ATTR_spare, spare);
