@@ -70,8 +70,8 @@ static const char *variant_of(Ctx *c, int rows, int columns, int spare) {
   return attr_str(&m->fns.at[0]->attrs, ATTR_variant, "");
 }
 
-/* Only kernels by warpgroups have attribute spare, so the rule takes no other one for it, even where
-   that would be faster on the multiprocessors that are left, as for the first product. */
+/* Only kernels by warpgroups have attribute spare, so the rule takes no other one for it. Another
+   one would be faster for the first product, on the multiprocessors that are left. */
 static void room_is_left_by_warpgroups(void **state) {
   static const int size[][2] = {{2312, 1128}, {1128, 2312}, {4096, 1024}},
                    spare[] = {0, 16, 66, 116};
