@@ -231,11 +231,7 @@ static Val number_value(Eval *e, const AstExpr *expr) {
 
 static Val binary_value(Eval *e, Env *env, const AstExpr *expr) {
   Val a = eval_expr(e, env, expr->left);
-  /* 0 * expr is 0: nothing of expr is computed. */
-  Build *build = e->build;
-  if (expr->op == AST_MUL && a.kind == VAL_NUMBER && a.known && a.number == 0) e->build = NULL;
   Val b = eval_expr(e, env, expr->right);
-  e->build = build;
   return eval_binary(e, env, expr, &a, &b);
 }
 

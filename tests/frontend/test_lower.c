@@ -302,13 +302,15 @@ static double loss_of(const char *top, const char *lines) {
   return loss;
 }
 
-/* mean(x) is 1; every aux counts, in a stack once per round */
+/* mean(x) is 1; every aux counts, in a stack once per round, whatever its layer's result becomes */
 static void test_aux(void **state) {
   (void)state;
   assert_true(loss_of(layers, "  z = x") == 1);
   assert_true(loss_of(layers, "  z = x\n  aux 3") == 4);
   assert_true(loss_of(layers, "  sub t = Term\n  z = t(t(x))\n  aux mean[*](z)") == 6);
   assert_true(loss_of(layers, "  stack h [C] of Term\n  z = h(x)") == 7);
+  assert_true(loss_of(layers, "  sub t = Term\n  z = x + 0 * t(x)") == 3);
+  assert_true(loss_of(layers, "  sub t = Term\n  z = x + t(x) * 0") == 3);
   assert_true(loss_of(layers, "  stack h [C] of (Term, Term)\n  z = h(x)") == 13);
 }
 
