@@ -24,23 +24,66 @@ static void check_warmup(Ctx *c, const AstItem *item, const AstValue *warmup,
 
 /* `lr wsd` has a decay of its own: the step size would drop where the warm-up
    ends. */
-static void check_decay(Ctx *c, const AstItem *item, const AstValue *warmup,
-                        const AstValue *steps) {
+static void check_decay(Ctx *c, const AstItem *item, double warmup, const AstValue *steps) {
   const AstValue *decay = settings_value(item, "lr", "decay"),
-                 *lr = settings_value(item, "lr", NULL);
+                 *at = decay ? decay : settings_value(item, "lr", "warmup");
   double n = steps->number.value, share = settings_number(item, ITEM_TRAIN, "lr", "decay");
   double falls = floor(share * n + 1e-9);
-  if (!lr || lr->kind != VALUE_PATH || strcmp(lr->path->text, "wsd") != 0) return;
-  if (warmup->number.value > n || warmup->number.value + falls <= n) return;
-  const AstValue *at = decay ? decay : warmup;
+  if (warmup <= 0 || warmup > n || warmup + falls <= n) return;
   Report *r = diag_at(c->diag, "E0602", at->span, "warm-up and decay of `lr wsd` overlap");
-  diag_label(r, "%.0f steps of warm-up and %.0f of decay, and the run has %.0f",
-             warmup->number.value, falls, n);
+  diag_label(r, "%.0f steps of warm-up and %.0f of decay, and the run has %.0f", warmup, falls, n);
   diag_also(r, steps->span, "%s steps", setting_value_text(c, steps));
-  double most = floor((n - warmup->number.value) / n * 100);
+  double most = floor((n - warmup) / n * 100);
   diag_help(r, "`decay = %.0f%%` at most, or `warmup = %.0f`", most, n - falls);
   if (decay) diag_edit(r, decay->span, "%.0f%%", most);
-  else diag_edit(r, warmup->span, "%.0f", n - falls);
+  else diag_edit(r, at->span, "%.0f", n - falls);
+}
+
+/* Steps over which `lr` falls at the end of a run. The first of them still has the whole step size,
+   but after the warm-up of `inverse_sqrt`. */
+static double falling_steps(const AstItem *item, const char *lr, double warmup, double n) {
+  if (!strcmp(lr, "wsd")) return settings_number(item, ITEM_TRAIN, "lr", "decay") * n;
+  return n - warmup + (strcmp(lr, "inverse_sqrt") == 0);
+}
+
+static void say_falls(Report *r, const AstItem *item, bool wsd, double warmup, double falls,
+                      double n) {
+  const AstValue *decay = settings_value(item, "lr", "decay");
+  double least = ceil(200 / n), most = warmup + falls - 2;
+  bool fits = wsd ? least <= 100 && warmup + floor(least * n / 100 + 1e-9) <= n : most >= 0;
+  if (!fits) diag_help(r, "`lr constant` keeps the step size");
+  else if (wsd) diag_help(r, "`lr wsd decay = %.0f%%` at least, or `lr constant`", least);
+  else diag_help(r, "`warmup = %.0f` at most, or `lr constant`", most);
+  if (fits && wsd && decay) diag_edit(r, decay->span, "%.0f%%", least);
+  if (fits && !wsd) diag_edit(r, settings_value(item, "lr", "warmup")->span, "%.0f", most);
+}
+
+/* A schedule whose name says that it falls does so in one step at least. */
+static void check_falls(Ctx *c, const AstItem *item, double warmup, const AstValue *steps) {
+  const AstValue *lr = settings_value(item, "lr", NULL);
+  const char *name = settings_word(c, item, ITEM_TRAIN, "lr", NULL);
+  double n = steps->number.value, falls = falling_steps(item, name, warmup, n);
+  bool wsd = !strcmp(name, "wsd"), never = !strcmp(name, "constant") || (wsd && falls <= 0);
+  if (never || falls > 1 || warmup > n || (!wsd && warmup <= 0)) return;
+  const AstValue *decay = settings_value(item, "lr", "decay"),
+                 *at = !wsd    ? settings_value(item, "lr", "warmup")
+                       : decay ? decay
+                               : lr;
+  bool trial = is_trial(item, steps);
+  Report *r = diag_at(c->diag, trial ? "W0504" : "E0602", trial ? steps->span : at->span,
+                      "`lr %s` does not fall in any step of this run", name);
+  if (wsd) diag_label(r, "would fall over %.3g steps of %.0f", falls, n);
+  else diag_label(r, "%.0f steps of warm-up, and the run has %.0f", warmup, n);
+  diag_also(r, trial ? at->span : steps->span, trial ? "the schedule" : "%s steps",
+            setting_value_text(c, steps));
+  if (!trial) say_falls(r, item, wsd, warmup, falls, n);
+}
+
+static void check_schedule(Ctx *c, const AstItem *item, double warmup, const AstValue *steps) {
+  if (!settings_value(item, "lr", NULL)) return;
+  if (settings_is_word(settings_value(item, "lr", NULL), "wsd"))
+    check_decay(c, item, warmup, steps);
+  check_falls(c, item, warmup, steps);
 }
 
 static void check_share(Ctx *c, const AstItem *item) {
@@ -70,6 +113,7 @@ void settings_check_limits(Ctx *c, const AstItem *item) {
   const AstValue *warmup = settings_value(item, "lr", "warmup"),
                  *steps = settings_value(item, "steps", NULL);
   if (item->kind != ITEM_TRAIN) return;
-  if (warmup && steps) check_warmup(c, item, warmup, steps), check_decay(c, item, warmup, steps);
+  if (warmup && steps) check_warmup(c, item, warmup, steps);
+  if (steps) check_schedule(c, item, warmup ? warmup->number.value : 0, steps);
   check_share(c, item), check_std(c, item);
 }

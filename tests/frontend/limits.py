@@ -74,7 +74,14 @@ def accepts(folder, holes, *sets):
 with tempfile.TemporaryDirectory() as folder:
     accepts(folder, {})
     refuses(folder, dict(lr='cosine warmup = 41'), '41')
-    accepts(folder, dict(lr='cosine warmup = 40'))
+    for falls in 'cosine', 'linear':                                    # in the last step at least
+        refuses(folder, dict(lr=f'{falls} warmup = 39'), '39')
+        accepts(folder, dict(lr=f'{falls} warmup = 38'))
+    refuses(folder, dict(lr='inverse_sqrt warmup = 40'), '40\n  \n')
+    accepts(folder, dict(lr='inverse_sqrt warmup = 39'))
+    refuses(folder, dict(lr='wsd decay = 2%'), '2%')
+    refuses(folder, dict(lr='wsd warmup = 40 decay = 1%'), '1%')
+    accepts(folder, dict(lr='wsd decay = 5%')), accepts(folder, dict(lr='wsd decay = 0'))
     refuses(folder, dict(lr='wsd warmup = 21 decay = 50%'), '50%')
     accepts(folder, dict(lr='wsd warmup = 20 decay = 50%'))
     refuses(folder, dict(lr='wsd warmup = 33'), '33')                   # with the decay of every wsd
@@ -99,6 +106,8 @@ with tempfile.TemporaryDirectory() as folder:
     refuses_set(folder, 'train.lr.decay=90%', 'train.lr=wsd', 'train.lr.warmup=10')
     refuses_set(folder, 'train.steps=20', 'train.lr=wsd', 'train.lr.decay=50%', 'train.lr.warmup=15')
     refuses_set(folder, 'train.steps=10', 'train.lr.warmup=30', code='W0504', status=0)        # the first of a run
+    refuses_set(folder, 'train.steps=4', 'train.lr=wsd', code='W0504', status=0)
+    refuses_set(folder, 'train.lr.decay=1%', 'train.lr=wsd')
     refuses_set(folder, 'train.optim.eps=1e-60')
     refuses_set(folder, 'data.valid=100%')
     refuses_set(folder, 'train.lr.floor=0.1', 'train.lr=constant', code='E0601')
