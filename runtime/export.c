@@ -7,6 +7,7 @@
 #include "runtime/base/file.h"
 #include "runtime/device/shard_piece.h"
 #include "run_tokenizer.h"
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -191,6 +192,19 @@ static bool check_tokenizer(const Run *r, const Export *export, bool mapped, Fau
   return rt_at(f, given->text, "", -1);
 }
 
+/* Weights never replace others: those may be the ones of --init, or the only copy. */
+static bool is_free(const char *folder, Fault *f) {
+  DIR *d = opendir(folder);
+  char found[RT_PATH] = "";
+  for (struct dirent *e; d && !*found && (e = readdir(d));)
+    if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..")) rt_join(found, folder, e->d_name);
+  if (d) closedir(d);
+  if (!*found) return true;
+  rt_fault(f, 402, "--out is where to write, and this directory is not empty");
+  rt_at(f, found, "", -1);
+  return rt_help(f, "another --out, or remove the directory first");
+}
+
 int rt_export(Run *r) {
   Fault f = {0};
   const rt_program *program = r->whole;
@@ -204,7 +218,7 @@ int rt_export(Run *r) {
   const char *folder = r->o.at[OPT_out].text;
   Export export = {.item = rt_alloc(sizeof(SafeItem) * (size_t)(count_items(&map, program) + 1))};
   if (!choose_export(r, mapped, &export.of, &f) || !check_tokenizer(r, &export, mapped, &f) ||
-      !load(r, &f) || !rt_make_folders(folder, &f))
+      !is_free(folder, &f) || !load(r, &f) || !rt_make_folders(folder, &f))
     rt_die_on_all(r, &f);
   for (int i = 0; i < program->ntensors; i++)
     if (is_wanted(&export, program, &program->tensors[i])) add_parameter(&export, &map, r, i);

@@ -175,12 +175,12 @@ def case_tokenizer(exe, work):
     shutil.copy(f'{text}/gpt2.json', f'{folder}/tokenizer.json')
     for name in 'tokenizer_config', 'special_tokens_map', 'generation_config':
         json.dump(dict(own=name), open(f'{folder}/{name}.json', 'w'))
-    call(exe, 'export', *init, '--tokenizer', folder)
+    shutil.rmtree(out), call(exe, 'export', *init, '--tokenizer', folder)
     for name in 'tokenizer_config', 'special_tokens_map', 'generation_config':
         check(same(f'{out}/{name}.json', f'{folder}/{name}.json'), name)
-    call(exe, 'export', *init, '--tokenizer', f'{text}/gpt2-vocab.json')
+    shutil.rmtree(out), call(exe, 'export', *init, '--tokenizer', f'{text}/gpt2-vocab.json')
     check(same(f'{out}/merges.txt', f'{text}/gpt2-merges.txt'), 'merges.txt')
-    call(exe, 'export', *init, '--tokenizer', f'{work}/absent.json', expect=4, says='the tokenizer does not exist')
+    shutil.rmtree(out), call(exe, 'export', *init, '--tokenizer', f'{work}/absent.json', expect=4, says='the tokenizer does not exist')
 
 
 def case_built_in(shardc, work, name):

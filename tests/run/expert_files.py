@@ -4,7 +4,7 @@ Weights of small Mixtral, Qwen3-MoE and DeepSeek-V3 models under the names of Hu
 matrix or all experts in one: `--init` reads both, `export` writes the first of them, bit for bit. A file that lacks an
 expert, or has one more, is refused with its name.
 """
-import json, os, random, re, struct, sys
+import json, os, random, re, shutil, struct, sys
 from common import EXAMPLES, check, run, workdir
 
 SHARDC, folder = os.path.abspath(sys.argv[1]), workdir()
@@ -78,7 +78,7 @@ def both_ways(model, experts, prefix, gate, names, extra={}):
     run(SHARDC, 'compile', '--quick', f'{EXAMPLES}/{model}.shard', '-o', exe, *sizes, '-q', cwd=folder)
     one = single(experts, prefix, gate, names, extra)
     for n, tensors in enumerate((one, fused(one, experts, prefix, gate, names))):
-        write(at, tensors)
+        write(at, tensors), shutil.rmtree(f'{exe}.out', ignore_errors=True)
         run(exe, 'export', '--init', at, '--out', f'{exe}.out', cwd=folder)
         back = read(f'{exe}.out/model.safetensors')
         check(back == one, f'{model} {n}: {set(back) ^ set(one)} {[k for k in one if back.get(k) != one[k]][:3]}')

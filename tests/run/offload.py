@@ -190,6 +190,7 @@ def moved_between_plans(case, samples=True):
             run(SHARDC, 'run', '-n', '2', f'./{name}', '--', 'train', '--threads', '1', '--out', 'moves', '--steps',
                 steps, '--resume', '--dump', 'end.st', '--save-every', '2', cwd=folder)
         ends[first, then] = held(f'{folder}/end.st')
+        shutil.rmtree(f'{folder}/files', ignore_errors=True)
         run(SHARDC, 'run', '-n', '2', f'./{then}', '--', 'export', '--resume=moves', '--out', 'files', cwd=folder)
         text = samples and run(SHARDC, 'run', '-n', '2', f'./{then}', '--', 'sample', '--out', 'moves', '--prompt', 'a',
                                '--tokens', '8', '--threads', '1', cwd=folder)[0]

@@ -71,6 +71,7 @@ def ranks(plan, *args):
 
 
 def exported(plan, out):
+    shutil.rmtree(f'{folder}/{out}.export', ignore_errors=True)
     ranks(plan, 'export', '--out', f'{out}.export', '--resume', out)
     return read(f'{folder}/{out}.export/model.safetensors')
 
