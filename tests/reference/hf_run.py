@@ -180,7 +180,8 @@ def case_tokenizer(exe, work):
         check(same(f'{out}/{name}.json', f'{folder}/{name}.json'), name)
     shutil.rmtree(out), call(exe, 'export', *init, '--tokenizer', f'{text}/gpt2-vocab.json')
     check(same(f'{out}/merges.txt', f'{text}/gpt2-merges.txt'), 'merges.txt')
-    shutil.rmtree(out), call(exe, 'export', *init, '--tokenizer', f'{work}/absent.json', expect=4, says='the tokenizer does not exist')
+    shutil.rmtree(out)
+    call(exe, 'export', *init, '--tokenizer', f'{work}/absent.json', expect=4, says='the tokenizer does not exist')
 
 
 def case_built_in(shardc, work, name):
