@@ -50,6 +50,8 @@ void flash_put(FlashGpu *flash_gpu, ValueId v, const Registers *sums, const LLVM
 void flash_columns_put(FlashGpu *flash_gpu, ValueId v, const Registers *sums, LLVMValueRef factor);
 void flash_columns_join(FlashGpu *flash_gpu, int phase);
 LLVMValueRef flash_workspace(FlashGpu *flash_gpu, LLVMValueRef index); /* as f32 in the workspace */
+/* i32: index of query q's log-sum-exp (0) or sum of y dy (1) in the workspace of a gradient. */
+LLVMValueRef flash_sums(FlashGpu *flash, LLVMValueRef head, LLVMValueRef query, int which);
 
 /* ---- lists of tiles (flash_list.c) ---- */
 void flash_list_setup(FlashGpu *flash); /* the phase's tables, if it has lists */
@@ -94,6 +96,7 @@ void flash_walk_run(FlashWalk *walk, FlashUnit *unit); /* reads its words, if th
 FlashUnit flash_unit_next(FlashWalk *walk, const FlashUnit *now);
 LLVMValueRef flash_unit_tile(FlashWalk *walk, LLVMValueRef unit); /* i32: which of its columns */
 void flash_unit_enter(FlashWalk *walk, LLVMValueRef unit);        /* its head */
+LLVMValueRef flash_unit_head(FlashWalk *walk, LLVMValueRef unit); /* i32: of its queries */
 FlashBlock flash_unit_block(FlashWalk *walk, const FlashUnit *unit, LLVMValueRef stage);
 
 /* ---- products (flash_product.c) ---- */

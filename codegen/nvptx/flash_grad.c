@@ -24,14 +24,11 @@ typedef struct FlashBackward {
 
 /* ---- sums of rows ---- */
 
-/* i32: number of floats between log-sum-exps and deltas in the workspace */
-static int64_t deltas(const FlashGpu *flash) { return flash->g.heads * flash->g.queries; }
-
-static void put_sums(FlashGpu *flash, LLVMValueRef flat, LLVMValueRef lse, LLVMValueRef delta) {
-  Warp *w = &flash->w;
-  LLVMBuildStore(flash->e->builder, lse, flash_workspace(flash, flat));
-  LLVMBuildStore(flash->e->builder, delta,
-                 flash_workspace(flash, warp_plus(w, flat, deltas(flash))));
+static void put_sums(FlashGpu *flash, LLVMValueRef query, LLVMValueRef lse, LLVMValueRef delta) {
+  LLVMValueRef of[] = {lse, delta};
+  for (int which = 0; which < 2; which++)
+    LLVMBuildStore(flash->e->builder, of[which],
+                   flash_workspace(flash, flash_sums(flash, flash->head, query, which)));
 }
 
 /* Neighbours of y and dy that a lane reads at once. */
@@ -107,11 +104,10 @@ static void put_rest(FlashGpu *flash) {
   must(!flash->g.wgmma, "attention: columns of warpgroups divide their rows");
   LLVMValueRef before = warp_sub(w, warp_i32(w, end - rows), flash->row0);
   Branch last = emit_if(emit, is_first(flash, before));
-  LLVMValueRef first = warp_plus(w, warp_times(w, flash->head, flash->g.queries), end);
   Loop loop = emit_loop(emit, warp_wide(w, w->thread), emit_i64(emit, flash->g.queries - end),
                         flash->g.threads[emit->phase], 0, NULL);
   LLVMValueRef at = LLVMBuildTrunc(emit->builder, loop.i, w->i32, "");
-  put_sums(flash, warp_add(w, first, at), emit_f32(emit, FAR), emit_f32(emit, 0));
+  put_sums(flash, warp_plus(w, at, end), emit_f32(emit, FAR), emit_f32(emit, 0));
   emit_loop_end(emit, &loop);
   emit_end_if(emit, last);
 }
@@ -135,29 +131,33 @@ static void row_facts(FlashGpu *flash, LLVMValueRef lse[2], LLVMValueRef delta[2
     lse[half] = LLVMBuildSelect(emit->builder, exists, lse[half], emit_f32(emit, FAR), "");
     delta[half] = LLVMBuildSelect(emit->builder, exists, delta[half], emit_f32(emit, 0), "");
   }
-  LLVMValueRef first = warp_times(w, flash->head, flash->g.queries);
   Branch one = emit_if(emit, is_first(flash, warp_rem(w, w->lane, 4)));
-  for (int half = 0; half < 2; half++)
-    put_sums(flash, warp_add(w, first, row[half]), lse[half], delta[half]);
+  for (int half = 0; half < 2; half++) put_sums(flash, row[half], lse[half], delta[half]);
   emit_end_if(emit, one);
   put_rest(flash);
 }
 
 /* ---- blocks of scores ---- */
 
+/* Those of the lane's two columns of a block. */
+static LLVMValueRef read_sums(FlashGpu *flash, const FlashBlock *block, int i, int which) {
+  LLVMTypeRef two = LLVMVectorType(flash->w.f32, 2);
+  LLVMValueRef query = flash_column(flash, block->c0, i, 0);
+  LLVMValueRef address = flash_workspace(flash, flash_sums(flash, block->head, query, which));
+  LLVMValueRef v = LLVMBuildLoad2(flash->e->builder, two, address, "");
+  LLVMSetAlignment(v, 8);
+  return v;
+}
+
 /* The log-sum-exps (0) or deltas (1) of score i's query: of the lane's row, or of its column. */
 static void of_query(FlashGpu *flash, FlashBackward *backward, const FlashBlock *block, int which,
                      LLVMValueRef *out) {
   Warp *w = &flash->w;
-  LLVMTypeRef two = LLVMVectorType(w->f32, 2);
-  LLVMValueRef first = warp_add(w, warp_times(w, block->head, flash->g.queries), block->c0);
   for (int i = 0; i < backward->p.n; i++) {
     if (!flash->rows_are_keys) out[i] = (which ? backward->delta : backward->lse)[i / 2 % 2];
     if (!flash->rows_are_keys || i % 4) continue;
-    LLVMValueRef at = flash_column(flash, first, i / 4, 0);
-    LLVMValueRef address = flash_workspace(flash, warp_plus(w, at, which * deltas(flash)));
-    LLVMValueRef v = LLVMBuildLoad2(flash->e->builder, two, address, "");
-    LLVMSetAlignment(v, 8);
+    LLVMValueRef v = flash->g.wgmma ? flash_ring_sums(flash, block->stage, which, i / 4)
+                                    : read_sums(flash, block, i / 4, which);
     for (int q = 0; q < 4; q++)
       out[i + q] = LLVMBuildExtractElement(flash->e->builder, v, warp_i32(w, q % 2), "");
   }

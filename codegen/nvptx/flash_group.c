@@ -54,6 +54,13 @@ static LLVMValueRef tile_at(FlashGpu *flash, LLVMValueRef stage, int c) {
   return warp_plus(&flash->w, at, flash->column_at + c * flash->g.column.bytes);
 }
 
+/* Sums of rows of the columns of a stage, where these are queries. */
+static LLVMValueRef sums_at(FlashGpu *flash, LLVMValueRef stage, int c) {
+  int64_t bytes = flash_gpu_sums(&flash->g, flash->phase),
+          at = flash->column_at + 2 * stages(flash) * flash->g.column.bytes;
+  return warp_plus(&flash->w, warp_times(&flash->w, number_of(flash, stage, c), bytes), at);
+}
+
 static void advance(FlashGpu *flash, const Registers *number, int64_t end) {
   Warp *w = &flash->w;
   LLVMBuilderRef builder = flash->e->builder;
@@ -139,6 +146,22 @@ static void bring_rows(Copier *copier) {
           flash->row0, warp_i32(&flash->w, flash->row_at[r]));
 }
 
+/* A piece for each of the first threads. */
+static void bring_sums(Copier *copier, FlashWalk *walk, const FlashUnit *unit, LLVMValueRef c0,
+                       LLVMValueRef stage, int c) {
+  FlashGpu *flash = copier->x;
+  Warp *w = &flash->w;
+  int64_t pieces = flash_gpu_sums(&flash->g, flash->phase) / WGMMA_PIECE;
+  if (!pieces) return;
+  Branch some = emit_if(flash->e, warp_less(w, w->thread, warp_i32(w, pieces)));
+  LLVMValueRef first = flash_sums(flash, flash_unit_head(walk, unit->number), c0, c);
+  LLVMValueRef from =
+      flash_workspace(flash, warp_add(w, first, warp_times(w, w->thread, WGMMA_PIECE / 4)));
+  warp_copy(w, warp_add(w, sums_at(flash, stage, c), warp_times(w, w->thread, WGMMA_PIECE)), from,
+            WGMMA_PIECE, NULL);
+  emit_end_if(flash->e, some);
+}
+
 static void bring_unit(Copier *copier, FlashWalk *walk, const FlashUnit *unit) {
   FlashGpu *flash = copier->x;
   Warp *w = &flash->w;
@@ -149,6 +172,7 @@ static void bring_unit(Copier *copier, FlashWalk *walk, const FlashUnit *unit) {
     ValueId value = flash_tile_value(flash, true, c, &bit);
     warpgroup_meet(w, empty(flash, number_of(flash, stage, c)), EVERYBODY);
     bring(copier, value, !flash->rows_are_keys, &flash->g.column, c0, tile_at(flash, stage, c));
+    bring_sums(copier, walk, unit, c0, stage, c);
     warp_commit(w);
     warp_set(w, &copier->begun, 0, warp_plus(w, warp_get(w, &copier->begun, 0), 1));
     publish_if(copier, 1);
@@ -202,6 +226,13 @@ void flash_ring_leave(FlashRing *ring, LLVMValueRef stage, int c) {
 }
 
 void flash_ring_next(FlashRing *ring) { advance(ring->x, &ring->stage, stages(ring->x)); }
+
+LLVMValueRef flash_ring_sums(FlashGpu *flash, LLVMValueRef stage, int c, int block) {
+  Warp *w = &flash->w;
+  LLVMValueRef at =
+      warp_add(w, sums_at(flash, stage, c), warp_times(w, warp_rem(w, w->lane, 4), 8));
+  return warp_load(w, LLVMVectorType(w->f32, 2), warp_plus(w, at, block * FLASH_BLOCK * 4), 8);
+}
 
 void flash_rows_leave(FlashRing *ring) {
   warpgroup_arrive(&ring->x->w, rows_left(ring->x), EVERYBODY);

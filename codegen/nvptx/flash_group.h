@@ -20,6 +20,8 @@ void flash_groups(FlashGpu *flash, void *begin(FlashGpu *flash), FlashRows *rows
 void flash_ring_meet(FlashRing *ring, LLVMValueRef stage, int c);
 void flash_ring_leave(FlashRing *ring, LLVMValueRef stage, int c);
 void flash_ring_next(FlashRing *ring);
+/* Sums of rows of the lane's two columns of a block, that came with operand c of a stage. */
+LLVMValueRef flash_ring_sums(FlashGpu *flash, LLVMValueRef stage, int c, int block);
 void flash_rows_leave(FlashRing *ring); /* the tile of rows, if it had a unit */
 
 /* Issues out = row tile r . tile c of that stage: 64 rows of the warpgroup, all columns. */

@@ -255,3 +255,9 @@ LLVMValueRef flash_workspace(FlashGpu *flash_gpu, LLVMValueRef index) {
                at = warp_wide(&flash_gpu->w, index);
   return LLVMBuildInBoundsGEP2(emit->builder, flash_gpu->w.f32, base, &at, 1, "");
 }
+
+LLVMValueRef flash_sums(FlashGpu *flash, LLVMValueRef head, LLVMValueRef query, int which) {
+  Warp *w = &flash->w;
+  LLVMValueRef at = warp_add(w, warp_times(w, head, flash->g.queries), query);
+  return warp_plus(w, at, which * flash->g.heads * flash->g.queries);
+}

@@ -31,6 +31,12 @@ void flash_unit_enter(FlashWalk *walk, LLVMValueRef unit) {
     flash->group = warp_wide(&flash->w, warp_div(&flash->w, unit, walk->blocks));
 }
 
+LLVMValueRef flash_unit_head(FlashWalk *walk, LLVMValueRef unit) {
+  FlashGpu *flash = walk->x;
+  if (!flash->rows_are_keys) return flash->head;
+  return warp_add(&flash->w, flash->head, warp_div(&flash->w, unit, walk->blocks));
+}
+
 /* Wide; no further than the last row. */
 static LLVMValueRef end_of_rows(FlashGpu *flash) {
   Warp *w = &flash->w;
@@ -188,8 +194,7 @@ static MaskFacts facts_of_parts(FlashWalk *walk, LLVMValueRef unit) {
 
 FlashBlock flash_unit_block(FlashWalk *walk, const FlashUnit *unit, LLVMValueRef stage) {
   FlashGpu *flash = walk->x;
-  Warp *w = &flash->w;
-  FlashBlock block = {.c0 = first_column(walk, unit->number), .stage = stage, .head = flash->head};
+  FlashBlock block = {.c0 = first_column(walk, unit->number), .stage = stage};
   bool lists = flash->lists.present;
   MaskFacts facts = lists ? facts_of_parts(walk, unit->number)
                           : facts_of(walk, flash->f.mask, unit->number, walk->reads);
@@ -197,8 +202,7 @@ FlashBlock flash_unit_block(FlashWalk *walk, const FlashUnit *unit, LLVMValueRef
   block.some = walk->reads ? facts.some : NULL, block.sure = facts.all;
   block.parts = flash->lists.parts, block.part = flash->lists.part; /* none without lists */
   flash_unit_enter(walk, unit->number);
-  if (flash->rows_are_keys)
-    block.head = warp_add(w, flash->head, warp_div(w, unit->number, walk->blocks));
+  block.head = flash_unit_head(walk, unit->number);
   return block;
 }
 

@@ -36,7 +36,7 @@ typedef struct GroupPhase { /* instructions: of a lane in a tile, a score, a col
 } GroupPhase;
 
 static const GroupPhase forward[] = {{2, 1, 108, 4, 0.66}},
-                        backward[] = {{4, 2, 94, 4.6, 0.28}, {3, 2, 74, 3.75, 0.28}};
+                        backward[] = {{4, 2, 80, 4.6, 0.5}, {3, 2, 60, 3.75, 0.5}};
 
 bool attention_by_groups(const Arch *reach, const KernelShape *shape) {
   return shape->part == PART_ATTENTION && shape->size[SHAPE_BLOCK] > 1 && reach->groups.unit > 0;

@@ -23,11 +23,15 @@ int flash_gpu_tiles(FlashPhase p, bool columns) {
   return columns || p != FLASH_FORWARD ? 2 : 1;
 }
 
+int64_t flash_gpu_sums(const FlashGpuPlan *plan, FlashPhase phase) {
+  return plan->wgmma && phase == FLASH_DKV ? plan->tile[FLASH_GPU_COLUMNS] * 4 : 0;
+}
+
 static int64_t shared_of(const FlashGpuPlan *plan, FlashPhase phase) {
   if (phase == FLASH_JOIN) return LINES_SHARED;
   if (plan->wgmma)
     return flash_gpu_tiles(phase, false) * plan->row.bytes +
-           2 * plan->tile[FLASH_GPU_STAGES] * plan->column.bytes;
+           2 * plan->tile[FLASH_GPU_STAGES] * (plan->column.bytes + flash_gpu_sums(plan, phase));
   return flash_gpu_tiles(phase, false) * plan->row.bytes +
          2 * flash_gpu_tiles(phase, true) * plan->column.bytes + plan->scores;
 }

@@ -61,4 +61,7 @@ const char *flash_gpu_variant(const FlashGpuPlan *plan); /* what attribute varia
 bool flash_gpu_scores(FlashPhase p);                     /* it walks over scores */
 /* How many tiles of rows and of columns a phase holds (of columns: two stages of each). */
 int flash_gpu_tiles(FlashPhase p, bool columns);
+/* Bytes of sums of rows that come with each operand of columns through the ring, after all tiles:
+   log-sum-exps with queries, sums of y dy with dy. */
+int64_t flash_gpu_sums(const FlashGpuPlan *plan, FlashPhase phase);
 #endif

