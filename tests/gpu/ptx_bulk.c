@@ -215,7 +215,8 @@ static bool check_met(const Copy *copy, uint32_t at) {
   const Cell *cell = c->shared.cells ? &c->shared.cells[at >> 2] : NULL;
   uint32_t of = cell ? (cell->wrote >> 5) - c->first_stamp : 0;
   if (!cell || !cell->wrote || of >= c->nowner || c->owner[of] != copy->w->index) return true;
-  if ((int)(cell->wrote & (LANES - 1)) == copy->lane || copy->w->met >= copy->w->fenced)
+  if ((int)(cell->wrote & (LANES - 1)) == copy->lane ||
+      copy->w->known[copy->w->index] >= copy->w->fenced)
     return true;
   return fault(copy->w, copy->op, copy->lane,
                "no barrier between another lane's fence and the copy of its bytes at %#x", at),
@@ -341,7 +342,7 @@ static bool issue(Warp *w, const Op *op, int lane) {
   for (int i = 0; i < op->n; i++) copy->from[i] = (int32_t)reg_get(w, op->list[i], REG_32, lane);
   copy->signal = signal_find(w, op, lane, (uint32_t)at);
   bool good = copy->signal && read_map(w, op, lane, map, &copy->map);
-  if (good) copy->phase = copy->signal->phase, copy->stamp = interval_of_copies(c, owner_in(c));
+  if (good) copy->phase = copy->signal->phase, copy->stamp = interval_apart(c, owner_in(c));
   if (!good || !check_copy(w, op, lane, copy)) return free(copy), false;
   copy->next = c->copies, c->copies = copy;
   const PtxOptions *o = &c->launch->device->o;
@@ -364,7 +365,7 @@ static bool issue_leaving(Warp *w, const Op *op, int lane) {
   uint64_t map = reg_get(w, op->b, REG_64, lane) + (uint64_t)(int32_t)op->target;
   for (int i = 0; i < op->n; i++) copy->from[i] = (int32_t)reg_get(w, op->list[i], REG_32, lane);
   bool good = read_map(w, op, lane, map, &copy->map) && check_place(w, op, lane, copy);
-  if (good) copy->stamp = interval_of_copies(c, owner_out(c));
+  if (good) copy->stamp = interval_apart(c, owner_out(c));
   for (uint32_t i = 0, n = good ? rows_of(&copy->map) : 0; i < n && good; i++) {
     Row row = row_of(copy, i);
     good = check_leaving(copy, &row);

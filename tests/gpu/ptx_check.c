@@ -1,12 +1,12 @@
 /* Shadows: which bytes were written, and who touched a word last.
  *
  * A stamp names an interval: what one warp does between two synchronisations. Each warp knows up to
- * which stamp the intervals of every other warp are over for it; a barrier hands that knowledge
- * round. Two accesses of different threads, one of them a write, race when the earlier one's
- * interval is not over for the later one's warp: for global memory also when it belongs to another
- * CTA of this launch. A word remembers its last writer and two readers, which suffices to see any
- * race at barriers of the whole CTA (a writer can be at most one of two readers itself), and two
- * writers of different bytes.
+ * which stamp the intervals of every warp are over for all its lanes, its own included; a barrier
+ * hands that knowledge round. A lane also knows what it did itself. Two accesses of different
+ * threads, one of them a write, race when the earlier one's interval is not over for the later one:
+ * for global memory also when it belongs to another CTA of this launch. A word remembers its last
+ * writer and two readers, which suffices to see any race at barriers of the whole CTA (a writer can
+ * be at most one of two readers itself), and two writers of different bytes.
  *
  * Must not: report what is ordered. It may miss a race between readers forgotten at partial
  * barriers, and it takes fences for nothing: of flags in memory it knows st.release and ld.acquire.
@@ -37,18 +37,18 @@ static uint32_t new_stamp(Cta *c, uint32_t owner) {
 
 void warp_interval(Warp *w) {
   uint32_t stamp = new_stamp(w->cta, w->index);
-  if (stamp) w->stamp = w->known[w->index] = stamp;
+  if (stamp) w->stamp = stamp;
 }
 
 void warp_meets(Warp *w) {
   uint32_t *known = &w->known[owner_out(w->cta)];
   warp_interval(w);
-  w->met = w->stamp;
+  w->known[w->index] = w->stamp;
   for (int i = 0; i < LANES; i++)
     if (w->left[i] > *known) *known = w->left[i];
 }
 
-uint32_t interval_of_copies(Cta *c, uint32_t owner) { return new_stamp(c, owner); }
+uint32_t interval_apart(Cta *c, uint32_t owner) { return new_stamp(c, owner); }
 
 /* Stamps run out: who touched what in earlier launches is forgotten. */
 void races_forget(PtxDevice *d) {
@@ -66,6 +66,7 @@ typedef struct Me {
   uint32_t who;    /* stamp << 5 | lane */
   uint32_t since;  /* older stamps are over for everybody */
   uint32_t before; /* a stamp that is over for this warp: of most cells of an access, or 0 */
+  bool product;    /* of all lanes together, each of which has fenced its writes */
 } Me;
 
 /* The warp of a stamp of this CTA; -1: another CTA's. */
@@ -81,7 +82,9 @@ static inline bool unordered(Me *me, uint32_t who) {
   int v = owner_of(me->w->cta, stamp);
   if (v < 0) return !post_orders(me->w, me->who, who);
   const Warp *w = me->w;
-  bool before = (uint32_t)v == w->index || stamp < w->known[v];
+  bool own = (uint32_t)v == w->index && (me->product || !((who ^ me->who) & (LANES - 1)));
+  if (own) return false;
+  bool before = stamp < w->known[v];
   if ((uint32_t)v == owner_out(w->cta) && stamp < w->left[me->who & (LANES - 1)]) return false;
   if (before) me->before = stamp;
   return !before;
@@ -185,7 +188,7 @@ static bool write_cell(Warp *w, const Op *op, int lane, const Touch *t, Me *me, 
 
 static bool race(Warp *w, const Op *op, int lane, const Touch *t) {
   const Launch *l = w->cta->launch;
-  Me me = {w, (t->stamp ? t->stamp : w->stamp) << 5 | (uint32_t)lane, 0, 0};
+  Me me = {w, (t->stamp ? t->stamp : w->stamp) << 5 | (uint32_t)lane, 0, 0, t->product};
   me.since = t->space == SPACE_SHARED ? w->cta->first_stamp : l->first_stamp;
   for (uint64_t at = t->offset & ~UINT64_C(3); at < t->offset + t->bytes; at += 4) {
     Cell *c = &t->plane->cells[at >> 2];
@@ -289,7 +292,7 @@ bool touch_all(Warp *w, const Op *op, uint32_t mask, const Access *x) {
   (void)op;
   if (x->atomic || x->constant) return false;
   Touch t = {.plane = x->plane, .write = x->write, .space = x->space};
-  Me me = {w, w->stamp << 5, 0, 0};
+  Me me = {w, w->stamp << 5, 0, 0, false};
   me.since = x->space == SPACE_SHARED ? w->cta->first_stamp : w->cta->launch->first_stamp;
   if (!x->write && !all_written(x, mask)) return false;
   uint32_t lanes = x->same && !x->write ? two_of(mask) : mask;

@@ -11,8 +11,9 @@
 #include <stddef.h>
 
 enum { LANES = 32, MAX_WARPS = 32, MAX_BARRIERS = 16, MAX_ARGS = 16, MAX_SIGNALS = 64 };
-/* Owners of intervals: warps, then bulk copies into shared memory, and those out of it. */
-enum { MAX_OWNERS = MAX_WARPS + 2 };
+/* Owners of intervals: warps, then bulk copies into shared memory, those out of it, and products of
+ * each warp. */
+enum { MAX_OWNERS = 2 * MAX_WARPS + 2 };
 enum { SIGNAL_WAIT = MAX_BARRIERS + 1 }; /* Warp.waits of the first mbarrier */
 #define ALL_LANES 0xffffffffu
 #define NO_SLOT INT32_MIN
@@ -201,9 +202,9 @@ struct Warp {
   uint64_t polled;            /* address of the word that it acquired last */
   uint32_t polls;             /* how often it acquired `polled` since it acquired another word */
   uint32_t fenced;            /* its last fence.proxy.async began this interval */
-  uint32_t met;               /* its last barrier began this interval */
   uint32_t left[LANES];       /* copies out of shared memory that are over for a lane */
-  uint32_t known[MAX_OWNERS]; /* intervals of others that are over for this warp */
+  uint32_t known[MAX_OWNERS]; /* intervals that are over for all its lanes, of the warp itself those
+                                 before its last barrier; a lane knows all of its own */
 };
 
 typedef struct Barrier {
@@ -247,7 +248,8 @@ struct Cta {
 
 static inline uint32_t owner_in(const Cta *c) { return c->nwarps; }
 static inline uint32_t owner_out(const Cta *c) { return c->nwarps + 1; }
-static inline uint32_t owners(const Cta *c) { return c->nwarps + 2; }
+static inline uint32_t owner_product(const Warp *w) { return w->cta->nwarps + 2 + w->index; }
+static inline uint32_t owners(const Cta *c) { return 2 * c->nwarps + 2; }
 
 struct Launch {
   PtxDevice *device;
@@ -295,6 +297,8 @@ Went fault(Warp *w, const Op *op, int lane, const char *format, ...)
    to do. */
 bool together(Warp *w, const Op *op, uint32_t mask, uint32_t need, Went *went);
 void warp_keep(Warp *w); /* notes w->pc for the lanes that run */
+/* With a seed, sometimes ends the warp's turn where it told others to go on: true. */
+bool warp_pause(Warp *w);
 Step step_jump, step_exit, step_trap;
 uint32_t launch_draw(Launch *l, uint32_t below); /* a random number; 0 without a seed */
 
@@ -307,9 +311,9 @@ bool barrier_try(Cta *c, int id); /* whom the barrier holds goes on, if all came
 bool members_here(Warp *w, const Op *op, int32_t slot, uint32_t mask, Went *went);
 
 /* check.c */
-void warp_interval(Warp *w); /* what the warp did so far is before what its lanes do next */
-void warp_meets(Warp *w);    /* as warp_interval at a barrier, also for waits of single lanes */
-uint32_t interval_of_copies(Cta *c, uint32_t owner); /* returns its stamp */
+void warp_interval(Warp *w); /* begins: what each lane did so far can be told from what follows */
+void warp_meets(Warp *w);    /* .. and at a barrier is over for the other lanes */
+uint32_t interval_apart(Cta *c, uint32_t owner); /* of copies, of products; returns its stamp */
 void races_forget(PtxDevice *d);
 typedef struct Touch { /* one access of one lane */
   Plane *plane;
@@ -318,6 +322,7 @@ typedef struct Touch { /* one access of one lane */
   bool write, atomic;
   bool constant;  /* ld.global.nc */
   bool signal;    /* by an instruction of mbarriers */
+  bool product;   /* by a product of the warp */
   uint32_t stamp; /* of the interval; 0: that of the warp */
   Space space;
 } Touch;

@@ -17,7 +17,7 @@ struct Post { /* a release; newest first */
   uint64_t at, old;
   uint32_t turns; /* during which the old word is read */
   uint32_t who;   /* stamp << 5 | lane of the release */
-  uint32_t first, n, known[MAX_OWNERS];
+  uint32_t warp, first, n, known[MAX_OWNERS];
   Post *next;
   uint8_t owner[]; /* owners of the n stamps from `first` on */
 };
@@ -38,6 +38,7 @@ void post_release(Warp *w, int lane, uint64_t at, uint64_t old) {
                  .old = old,
                  .turns = l->device->o.late ? LATE_TURNS : launch_draw(l, LATE_TURNS + 1),
                  .who = w->stamp << 5 | (uint32_t)lane,
+                 .warp = w->index,
                  .first = c->first_stamp,
                  .n = c->nowner,
                  .next = l->posts};
@@ -74,16 +75,17 @@ bool post_acquire(Warp *w, const Op *op, int lane, uint64_t at, uint64_t *old) {
 
 /* ---- what follows from them ---- */
 static bool released(const Post *post, uint32_t who) {
-  uint32_t i = (who >> 5) - post->first;
-  return who == post->who || (i < post->n && who >> 5 < post->known[post->owner[i]]);
+  uint32_t stamp = who >> 5, i = stamp - post->first;
+  if (i >= post->n) return false;
+  bool own = post->owner[i] == post->warp && !((who ^ post->who) & (LANES - 1));
+  return own || stamp < post->known[post->owner[i]];
 }
 
 bool post_orders(const Warp *w, uint32_t me, uint32_t who) {
   for (const Taken *taken = w->cta->taken; taken; taken = taken->next) {
     uint32_t stamp = taken->who >> 5;
-    bool known = taken->warp == w->index ? me >> 5 > stamp || me == taken->who
-                                         : stamp < w->known[taken->warp];
-    if (known && released(taken->post, who)) return true;
+    bool own = taken->warp == w->index && !((me ^ taken->who) & (LANES - 1));
+    if ((own || stamp < w->known[taken->warp]) && released(taken->post, who)) return true;
   }
   return false;
 }

@@ -179,6 +179,12 @@ static void run_warp(Warp *w) {
   }
 }
 
+bool warp_pause(Warp *w) {
+  if (!launch_draw(w->cta->launch, 2)) return false;
+  w->slice = 0;
+  return true;
+}
+
 /* ---- jumps and ends ---- */
 Went step_jump(Warp *w, const Op *op, uint32_t mask) {
   bool back = op->target < w->pc;

@@ -69,13 +69,15 @@ void signal_test(Cta *c, Signal *s) {
     if (c->warps[i].waits == SIGNAL_WAIT + (int)(s - c->signals)) c->warps[i].waits = 0;
 }
 
-static bool arrive(Warp *w, const Op *op, int lane, Signal *s) {
+/* all: every lane of the warp arrives now, not only this one */
+static bool arrive(Warp *w, const Op *op, int lane, Signal *s, bool all) {
   if (!s->pending)
     return fault(w, op, lane, "the mbarrier at %#x has all its %u arrivals of this phase", s->at,
                  s->expected),
            false;
   s->pending--;
-  know(s->came, w->known, owners(w->cta)); /* of its own intervals those before this one */
+  know(s->came, w->known, owners(w->cta));
+  if (all) s->came[w->index] = w->stamp;
   uint32_t *left = &s->came[owner_out(w->cta)];
   if (w->left[lane] > *left) *left = w->left[lane];
   return true;
@@ -105,13 +107,13 @@ static bool begin(Warp *w, const Op *op, int lane, uint32_t at) {
   return true;
 }
 
-static bool act(Warp *w, const Op *op, int lane, uint32_t at) {
+static bool act(Warp *w, const Op *op, int lane, uint32_t at, bool all) {
   if (op->sub == BEGIN) return begin(w, op, lane, at);
   Signal *s = signal_find(w, op, lane, at);
   if (!s || !touch_signal(w, op, lane, at, false)) return false;
   if (op->sub == EXPECT && !expect(w, op, lane, s, (uint32_t)reg_get(w, op->b, REG_32, lane)))
     return false;
-  if (!arrive(w, op, lane, s)) return false;
+  if (!arrive(w, op, lane, s, all)) return false;
   signal_test(w->cta, s);
   return true;
 }
@@ -121,8 +123,10 @@ static Went step_act(Warp *w, const Op *op, uint32_t mask) {
   addresses(w, op, at);
   if (mask == w->alive) warp_interval(w);
   for (int i = 0; i < LANES; i++)
-    if (mask >> i & 1 && !act(w, op, i, (uint32_t)at[i])) return WENT_WAITING;
-  return WENT_ON;
+    if (mask >> i & 1 && !act(w, op, i, (uint32_t)at[i], mask == w->alive)) return WENT_WAITING;
+  if (!warp_pause(w)) return WENT_ON;
+  warp_keep(w);
+  return WENT_APART;
 }
 
 /* Lanes wait together, for one phase. */

@@ -91,6 +91,7 @@ static Went step_bar(Warp *w, const Op *op, uint32_t mask) {
   }
   if (op->sub != BAR_ARRIVE) b->waiting |= 1u << w->index, w->waits = (int)id + 1;
   barrier_try(c, (int)id);
+  if (!w->waits) warp_pause(w);
   warp_keep(w);
   return w->waits ? WENT_WAITING : WENT_APART;
 }

@@ -29,7 +29,7 @@ struct Product {
   const Op *op;
   uint64_t a, b; /* descriptors */
   bool add;      /* to the sums, else they begin */
-  uint32_t group;
+  uint32_t group, stamp;
 };
 
 /* op: sub: the form of a, and FORMS times that of b; flag: bit 0 a, bit 1 b: the other dim is
@@ -41,6 +41,7 @@ typedef struct Operand {
   uint64_t descriptor;
   int form;
   bool turned; /* k is not contiguous */
+  uint32_t stamp;
 } Operand;
 
 static int form_of(const Op *op, bool is_b) { return is_b ? op->sub / FORMS : op->sub % FORMS; }
@@ -88,7 +89,12 @@ static bool read_piece(const Operand *x, int i, int k, float *out, int apart) {
   Warp *w = x->w;
   if (at < SHARED_FIRST || at + PIECE > w->cta->shared_end)
     return fault(w, x->op, 0, "an operand at 0x%x is out of shared memory", at), false;
-  Touch t = {.plane = &w->cta->shared, .offset = at, .bytes = PIECE, .space = SPACE_SHARED};
+  Touch t = {.plane = &w->cta->shared,
+             .offset = at,
+             .bytes = PIECE,
+             .product = true,
+             .stamp = x->stamp,
+             .space = SPACE_SHARED};
   if (w->cta->shared.cells &&
       (!touch(w, x->op, i % LANES, &t) || !check_fenced(w, x->op, i % LANES, at)))
     return false;
@@ -128,7 +134,7 @@ static void read_registers(Warp *w, const Op *op, float *out) {
 
 static bool read_left(Warp *w, const Product *p, float *out) {
   if (p->op->flag & IN_REGISTERS) return read_registers(w, p->op, out), true;
-  Operand left = {w, p->op, p->a, form_of(p->op, false), p->op->flag & 1};
+  Operand left = {w, p->op, p->a, form_of(p->op, false), p->op->flag & 1, p->stamp};
   return read_operand(&left, ROWS * (int)(w->index % GROUP_WARPS), ROWS, out);
 }
 
@@ -152,7 +158,7 @@ static bool perform(Warp *w, const Product *p) {
   static _Thread_local float a[MOST_DEPTH * ROWS], b[MOST_DEPTH * MOST_COLUMNS],
       sums[ROWS * MOST_COLUMNS];
   int n = (int)p->op->imm;
-  Operand right = {w, p->op, p->b, form_of(p->op, true), p->op->flag >> 1 & 1};
+  Operand right = {w, p->op, p->b, form_of(p->op, true), p->op->flag >> 1 & 1, p->stamp};
   if (!read_left(w, p, a) || !read_operand(&right, 0, n, b)) return false;
   for (int q = 0; q < n / 2; q++)
     for (int l = 0; l < LANES; l++)
@@ -197,7 +203,8 @@ static Went step_product(Warp *w, const Op *op, uint32_t mask) {
                  .a = left_descriptor(w, op, 0),
                  .b = reg_get(w, op->b, REG_64, 0),
                  .add = reg_get(w, op->c, REG_PRED, 0),
-                 .group = w->product_groups};
+                 .group = w->product_groups,
+                 .stamp = interval_apart(w->cta, owner_product(w))};
   while (*last) last = &(*last)->next;
   *last = p;
   for (int i = 1; i < LANES; i++)
@@ -217,14 +224,16 @@ static Went step_commit(Warp *w, const Op *op, uint32_t mask) {
 
 /* imm: groups that may stay under way */
 static Went step_wait(Warp *w, const Op *op, uint32_t mask) {
-  bool late = w->cta->launch->device->o.late, done = false;
+  bool late = w->cta->launch->device->o.late;
+  uint32_t *over = &w->known[owner_product(w)];
+  (void)mask;
   while (w->products && (int64_t)w->products->group + op->imm < (int64_t)w->product_groups) {
     Product *p = w->products;
     if (late && !perform(w, p)) return WENT_WAITING;
-    w->products = p->next, done = true;
+    if (p->stamp >= *over) *over = p->stamp + 1;
+    w->products = p->next;
     free(p);
   }
-  if (done && (mask & w->alive) == w->alive) warp_interval(w); /* its reads are over */
   return WENT_ON;
 }
 

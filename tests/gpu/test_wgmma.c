@@ -158,6 +158,31 @@ static void early(void **state) {
   assert_int_not_equal(wrong_of(&(Parts){.wait = ""}, true, error, sizeof error), 0);
 }
 
+/* A lane reads what its neighbour wrote before the wait, at bytes that no product reads. Waits for
+ * products and fences, which each lane makes for itself, do not order their accesses. */
+static void among_lanes(void **state) {
+  (void)state;
+  static const struct {
+    const char *between;
+    bool good;
+  } of[] = {{"wgmma.wait_group.sync.aligned 0;", false},
+            {"wgmma.wait_group.sync.aligned 0; fence.proxy.async.shared::cta;", false},
+            {"wgmma.wait_group.sync.aligned 0; bar.warp.sync -1;", true},
+            {"bar.warp.sync -1; wgmma.wait_group.sync.aligned 0;", true}};
+  for (size_t i = 0; i < 2 * sizeof of / sizeof *of; i++) {
+    char error[1000] = "", wait[500];
+    snprintf(wait, sizeof wait,
+             "%s xor.b32 %%r17, %%r16, 4; @%%p3 ld.shared.u32 %%r18, [%%r17+64];",
+             of[i / 2].between);
+    const Parts parts = {.before = "setp.lt.u32 %p3, %r0, 16; shl.b32 %r16, %r0, 2;"
+                                   "add.s32 %r16, %r16, %r10; @%p3 st.shared.u32 [%r16+64], %r0;",
+                         .wait = wait};
+    int wrong = wrong_of(&parts, i % 2, error, sizeof error);
+    if (of[i / 2].good ? wrong : wrong != -1 || !strstr(error, "race on shared memory"))
+      fail_msg("case %zu: %d wrong %s", i, wrong, error);
+  }
+}
+
 /* The left operand in registers; in late mode they are read at the wait, not before. */
 static void in_registers(void **state) {
   (void)state;
@@ -186,9 +211,9 @@ static void alone(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(right), cmocka_unit_test(of_eight_bits),
-                                     cmocka_unit_test(codes), cmocka_unit_test(refused),
-                                     cmocka_unit_test(early), cmocka_unit_test(in_registers),
-                                     cmocka_unit_test(alone)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(right),       cmocka_unit_test(of_eight_bits),
+                                     cmocka_unit_test(codes),       cmocka_unit_test(refused),
+                                     cmocka_unit_test(early),       cmocka_unit_test(in_registers),
+                                     cmocka_unit_test(among_lanes), cmocka_unit_test(alone)};
   return cmocka_run_group_tests_name("wgmma", tests, NULL, NULL);
 }
