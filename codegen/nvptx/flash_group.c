@@ -8,7 +8,7 @@
            for both operands of its columns:       full: wait, for the operand that is needed
              empty: wait                           wgmma; scores; wgmma (flash.c, flash_grad.c)
              cp.async                              empty: arrive, for each operand when it is read
-             the one before has come: fence;     rows: arrive
+             those before have come: fence;      rows: arrive
                full: arrive
 
    `full` and `empty` are two of the CTA's barriers for each operand of a stage. Rows come with the
@@ -26,8 +26,13 @@
 enum { STEP = 16 }; /* of the width, of a product */
 enum { EVERYBODY = WGMMA_THREADS * (WGMMA_GROUPS + 1) };
 
+/* After which operand of a unit those before it are waited for. Units that are multiplied one by
+   one need both operands at once; forward, keys of a unit come before values of the last. */
+typedef enum Publish { AFTER_EACH, AFTER_FIRST, AFTER_SECOND } Publish;
+
 typedef struct Copier {
   FlashGpu *x;
+  Publish publish;
   Registers stage, oldest, begun; /* i32: next stage; operand whose copies end next, of all of the
                                      ring; operands whose copies are not seen to be complete */
   LLVMValueRef row, piece, to;    /* i32: of the thread, in a tile; offset of its first piece */
@@ -122,18 +127,35 @@ static void bring(Copier *copier, ValueId value, bool keys, const GemmSide *side
   }
 }
 
-/* All but the last `under_way` operands have come: the oldest of them may be read. */
-static void publish_if(Copier *copier, int under_way) {
+/* More operands than the last `under_way` are not known to be complete. */
+static Branch if_more(Copier *copier, int under_way) {
+  Warp *w = &copier->x->w;
+  LLVMValueRef begun = warp_get(w, &copier->begun, 0);
+  return emit_if(w->e, warp_less(w, warp_i32(w, under_way), begun));
+}
+
+/* The oldest of them may be read. */
+static void publish_oldest(Copier *copier) {
   FlashGpu *flash = copier->x;
   Warp *w = &flash->w;
-  LLVMValueRef begun = warp_get(w, &copier->begun, 0);
-  Branch more = emit_if(flash->e, warp_less(w, warp_i32(w, under_way), begun));
-  warp_set(w, &copier->begun, 0, warp_plus(w, begun, -1));
-  warp_wait(w, under_way);
-  warpgroup_publish(w);
+  warp_set(w, &copier->begun, 0, warp_plus(w, warp_get(w, &copier->begun, 0), -1));
   warpgroup_arrive(w, full(flash, warp_get(w, &copier->oldest, 0)), EVERYBODY);
   advance(flash, &copier->oldest, 2 * stages(flash));
-  emit_end_if(flash->e, more);
+}
+
+/* All but the last `under_way` operands have come: one, or both of a unit; or, forward, one and the
+   keys of the next unit, if that is no tile's first. */
+static void publish_if(Copier *copier, int under_way) {
+  Warp *w = &copier->x->w;
+  Branch more = if_more(copier, under_way), next = {0};
+  bool perhaps = copier->publish == AFTER_SECOND && under_way;
+  warp_wait(w, under_way);
+  warpgroup_publish(w);
+  publish_oldest(copier);
+  if (perhaps) next = if_more(copier, under_way);
+  if (perhaps || copier->publish == AFTER_FIRST) publish_oldest(copier);
+  if (perhaps) emit_end_if(w->e, next);
+  emit_end_if(w->e, more);
 }
 
 static void bring_rows(Copier *copier) {
@@ -175,7 +197,7 @@ static void bring_unit(Copier *copier, FlashWalk *walk, const FlashUnit *unit) {
     bring_sums(copier, walk, unit, c0, stage, c);
     warp_commit(w);
     warp_set(w, &copier->begun, 0, warp_plus(w, warp_get(w, &copier->begun, 0), 1));
-    publish_if(copier, 1);
+    if (copier->publish != (c ? AFTER_FIRST : AFTER_SECOND)) publish_if(copier, 1);
   }
   advance(flash, &copier->stage, stages(flash));
 }
@@ -198,6 +220,8 @@ static void copy_all(FlashGpu *flash) {
   Copier copier = copier_of(flash);
   Loop tile = each_rows(flash);
   FlashWalk walk = flash_walk_new(flash);
+  if (walk.reads) copier.publish = AFTER_FIRST;
+  else if (flash->phase == FLASH_FORWARD) copier.publish = AFTER_SECOND;
   FlashUnit first = flash_unit_first(&walk);
   Branch some = emit_if(flash->e, first.present);
   bring_rows(&copier);

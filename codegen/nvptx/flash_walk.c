@@ -66,7 +66,6 @@ static MaskFacts facts_of(FlashWalk *walk, ValueId mask, LLVMValueRef unit, bool
 void flash_walk_side(FlashWalk *walk) {
   FlashGpu *flash = walk->x;
   Warp *w = &flash->w;
-  walk->reads = flash->f.mask != NO_VALUE && mask_reads(flash->e->k, flash->f.mask);
   if (!walk->reads) return;
   walk->lanes = (AttentionReaders){32, warp_wide(w, w->lane), warp_extreme};
   AttentionHead head = flash_head(flash);
@@ -210,6 +209,7 @@ FlashWalk flash_walk_new(FlashGpu *flash) {
   Warp *w = &flash->w;
   FlashWalk walk = {.x = flash,
                     .blocks = ceil_div(flash->columns, flash->g.tile[FLASH_GPU_COLUMNS])};
+  walk.reads = flash->f.mask != NO_VALUE && mask_reads(flash->e->k, flash->f.mask);
   walk.units = walk.blocks * (flash->rows_are_keys ? flash->f.group.count : 1);
   walk.unit = warp_registers(w, w->i32, 1);
   if (flash->lists.present) walk.run = warp_registers(w, w->i32, 1);
