@@ -460,6 +460,13 @@ static void put_columns(Gemm *gemm, const Leaving *of, int columns) {
   if (of->half) gemm_columns_of_group(gemm, of->out->group, of->out->rooms, of->first, columns);
 }
 
+/* Must lanes meet before sums of the next tile take the place of the last ones of this tile? Where
+   threads bring operands, barriers of the CTA come first, unless the tile has none; sums of columns
+   end with a barrier. */
+static bool must_meet(Gemm *gemm) {
+  return gemm_is_bulk(gemm) || gemm->g.seek_ctas || gemm_has_columns(gemm);
+}
+
 static void put_tile(Gemm *gemm, const Out *out) {
   if (gemm_leaves(gemm)) {
     gemm_leave_tile(gemm);
@@ -473,7 +480,8 @@ static void put_tile(Gemm *gemm, const Out *out) {
       put_sums(gemm, out, half, first, columns);
       warp_barrier_lanes(&gemm->w);
       put_results(gemm, &leaving, columns);
-      warp_barrier_lanes(&gemm->w); /* all have read it */
+      bool last = half && first + WGMMA_OUT >= all;
+      if (!last || must_meet(gemm)) warp_barrier_lanes(&gemm->w); /* all have read it */
       if (gemm_has_columns(gemm)) put_columns(gemm, &leaving, columns);
     }
 }
