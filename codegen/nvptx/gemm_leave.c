@@ -230,7 +230,12 @@ static int oldest_room(const Gemm *gemm, const Leave *leave) {
   return best;
 }
 
-/* A panel's copies are one group. */
+/* A panel's copies are one group, if rooms are used twice in a tile; else those of a tile. */
+static bool ends_group(const Gemm *gemm, const Leave *leave) {
+  int panels = panels_of(gemm);
+  return gemm->p.results * panels > gemm->g.rooms || leave->panel + 1 == panels;
+}
+
 static void choose_rooms(Gemm *gemm, Leave *leave) {
   int last = NEVER;
   for (int i = 0; i < gemm->p.results; i++) {
@@ -257,7 +262,7 @@ static void leave_panel(Gemm *gemm, Leave *leave) {
     GemmMap map = place_of(gemm, gemm->k->args.n + (uint32_t)i, leave->panel, at);
     bulk_leave(w, gemm->e->map[OPERAND_MAPS + i], map.map.rank, at, room_at(gemm, leave->room[i]));
   }
-  bulk_leave_end(w);
+  if (ends_group(gemm, leave)) bulk_leave_end(w);
   emit_end_if(gemm->e, one);
 }
 
