@@ -39,51 +39,28 @@ static void check_decay(Ctx *c, const AstItem *item, double warmup, const AstVal
   else diag_edit(r, at->span, "%.0f", n - falls);
 }
 
-/* Steps over which `lr` falls at the end of a run. The first of them still has the whole step size,
-   but after the warm-up of `inverse_sqrt`. */
-static double falling_steps(const AstItem *item, const char *lr, double warmup, double n) {
-  if (!strcmp(lr, "wsd")) return settings_number(item, ITEM_TRAIN, "lr", "decay") * n;
-  return n - warmup + (strcmp(lr, "inverse_sqrt") == 0);
-}
-
-static void say_falls(Report *r, const AstItem *item, bool wsd, double warmup, double falls,
-                      double n) {
-  const AstValue *decay = settings_value(item, "lr", "decay");
-  double least = ceil(200 / n), most = warmup + falls - 2;
-  bool fits = wsd ? least <= 100 && warmup + floor(least * n / 100 + 1e-9) <= n : most >= 0;
+static void say_decay(Report *r, const AstValue *decay, double warmup, double n) {
+  double least = ceil(200 / n);
+  bool fits = least <= 100 && warmup + floor(least * n / 100 + 1e-9) <= n;
   if (!fits) diag_help(r, "`lr constant` keeps the step size");
-  else if (wsd) diag_help(r, "`lr wsd decay = %.0f%%` at least, or `lr constant`", least);
-  else diag_help(r, "`warmup = %.0f` at most, or `lr constant`", most);
-  if (fits && wsd && decay) diag_edit(r, decay->span, "%.0f%%", least);
-  if (fits && !wsd) diag_edit(r, settings_value(item, "lr", "warmup")->span, "%.0f", most);
+  else diag_help(r, "`lr wsd decay = %.0f%%` at least, or `lr constant`", least);
+  if (fits && decay) diag_edit(r, decay->span, "%.0f%%", least);
 }
 
-/* A schedule whose name says that it falls does so in one step at least. */
+/* The first step of a decay still has the whole step size: over one step nothing falls. A decay of
+   0 says so. */
 static void check_falls(Ctx *c, const AstItem *item, double warmup, const AstValue *steps) {
-  const AstValue *lr = settings_value(item, "lr", NULL);
-  const char *name = settings_word(c, item, ITEM_TRAIN, "lr", NULL);
-  double n = steps->number.value, falls = falling_steps(item, name, warmup, n);
-  bool wsd = !strcmp(name, "wsd"), never = !strcmp(name, "constant") || (wsd && falls <= 0);
-  if (never || falls > 1 || warmup > n || (!wsd && warmup <= 0)) return;
   const AstValue *decay = settings_value(item, "lr", "decay"),
-                 *at = !wsd    ? settings_value(item, "lr", "warmup")
-                       : decay ? decay
-                               : lr;
+                 *at = decay ? decay : settings_value(item, "lr", NULL);
+  double n = steps->number.value, falls = settings_number(item, ITEM_TRAIN, "lr", "decay") * n;
   bool trial = is_trial(item, steps);
+  if (falls <= 0 || falls > 1 || warmup > n) return;
   Report *r = diag_at(c->diag, trial ? "W0504" : "E0602", trial ? steps->span : at->span,
-                      "`lr %s` does not fall in any step of this run", name);
-  if (wsd) diag_label(r, "would fall over %.3g steps of %.0f", falls, n);
-  else diag_label(r, "%.0f steps of warm-up, and the run has %.0f", warmup, n);
+                      "`lr wsd` does not fall in any step of this run");
+  diag_label(r, "would fall over %.3g steps of %.0f", falls, n);
   diag_also(r, trial ? at->span : steps->span, trial ? "the schedule" : "%s steps",
             setting_value_text(c, steps));
-  if (!trial) say_falls(r, item, wsd, warmup, falls, n);
-}
-
-static void check_schedule(Ctx *c, const AstItem *item, double warmup, const AstValue *steps) {
-  if (!settings_value(item, "lr", NULL)) return;
-  if (settings_is_word(settings_value(item, "lr", NULL), "wsd"))
-    check_decay(c, item, warmup, steps);
-  check_falls(c, item, warmup, steps);
+  if (!trial) say_decay(r, decay, warmup, n);
 }
 
 static void check_share(Ctx *c, const AstItem *item) {
@@ -113,7 +90,9 @@ void settings_check_limits(Ctx *c, const AstItem *item) {
   const AstValue *warmup = settings_value(item, "lr", "warmup"),
                  *steps = settings_value(item, "steps", NULL);
   if (item->kind != ITEM_TRAIN) return;
+  double rises = warmup ? warmup->number.value : 0;
   if (warmup && steps) check_warmup(c, item, warmup, steps);
-  if (steps) check_schedule(c, item, warmup ? warmup->number.value : 0, steps);
+  if (steps && settings_is_word(settings_value(item, "lr", NULL), "wsd"))
+    check_decay(c, item, rises, steps), check_falls(c, item, rises, steps);
   check_share(c, item), check_std(c, item);
 }
