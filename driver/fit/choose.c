@@ -42,7 +42,7 @@ static void choose_micro(Cli *o, Module *m) {
   if (!whole.made || search_fits(&search, &whole)) return;
   bool fits = search_run(&search, 1u << TRY_MICRO);
   const Try *taken = fits ? &search.best : least_of(&search);
-  if (!change_value(&taken->change, "plan.micro")) return;
+  if (!taken || !change_value(&taken->change, "plan.micro")) return; /* E0801 follows */
   Arena *arena = o->c->arena;
   int64_t reserve = fit_machine(o, m).reserve;
   Report *r = diag_at(o->c->diag, "N0601", m->written->plan_at, "micro = %s was chosen",

@@ -3,6 +3,7 @@
    that split layers (W0708). The traffic between nodes for each order of axes is known only after
    the passes (W0701). The supported processors are in settings.def (choices of node.arch). */
 #include "sema_plan.h"
+#include "ir/plan/module_settings.h"
 #include "ir/support/num.h"
 #include <string.h>
 
@@ -97,11 +98,26 @@ static void check_memory(World *w, const AstItem *item, const char *line) {
   diag_edit(r, memory->span, "%sGiB", memory->number.text);
 }
 
+/* The driver's and the libraries' part of the memory, written or not, leaves some for programs. */
+static void check_reserve(World *w, const AstItem *item) {
+  const AstValue *memory = settings_value(item, "node", "memory"),
+                 *reserve = settings_value(item, "node", "reserve");
+  if (!memory || memory->number.value < 1) return;
+  if (reserve && reserve->number.value >= memory->number.value)
+    diag_label(world_error(w, "E0602", reserve->span, "`reserve` leaves nothing of `memory`"),
+               "the driver's and the libraries' part of it");
+  bool taken = settings_value(item, "node", "gpus") && memory->number.value <= GPU_RESERVE;
+  if (reserve || !taken) return;
+  Report *r = world_error(w, "E0602", memory->span, "`reserve` leaves nothing of `memory`");
+  diag_label(r, "driver and libraries of a GPU take %s of it",
+             arena_amount(w->ctx->arena, GPU_RESERVE));
+  diag_help(r, "more memory, or, where they take less: `reserve = %lldKiB`",
+            (long long)memory->number.value / 8 / 1024);
+}
+
 void check_machine_block(World *w, const AstItem *item) {
   const AstValue *gpus = settings_value(item, "node", "gpus"),
-                 *arch = settings_value(item, "node", "arch"),
-                 *memory = settings_value(item, "node", "memory"),
-                 *reserve = settings_value(item, "node", "reserve");
+                 *arch = settings_value(item, "node", "arch");
   if (gpus && !arch) {
     Report *r = world_error(w, "E0606", gpus->span, "`node` with `gpus` has no `arch`");
     diag_help(r, "%s", gpu_archs(w->ctx));
@@ -117,9 +133,7 @@ void check_machine_block(World *w, const AstItem *item) {
   check_cores(w, item, gpus), check_host(w, item, gpus);
   check_reached(w, item), check_waits(w, item);
   check_memory(w, item, "node"), check_memory(w, item, "host");
-  if (memory && reserve && reserve->number.value >= memory->number.value)
-    diag_label(world_error(w, "E0602", reserve->span, "`reserve` leaves nothing of `memory`"),
-               "the driver's and the libraries' part of it");
+  check_reserve(w, item);
 }
 
 /* ---- a plan on it ---- */

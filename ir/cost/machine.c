@@ -18,7 +18,6 @@
 #include <stdlib.h>
 #include "ir/plan/module_settings.h"
 
-enum { GPU_RESERVE = 1536 };
 static const char RESERVE[] = "machine.node.reserve";
 
 /* The peak of the type that the plan computes in; 0: the machine does not say it. */
@@ -53,7 +52,7 @@ Machine plan_machine(const Module *m) {
   Machine machine = {.gpus = gpus > 0};
   machine.in_node = ranks_in_node(m, gpus);
   double share = machine.gpus ? 1 : (double)machine.in_node;
-  double reserve = machine.gpus ? (double)GPU_RESERVE * (1 << 20) : 0;
+  double reserve = machine.gpus ? GPU_RESERVE : 0;
   machine.memory = (int64_t)(machine_node_memory(m) / share);
   if (module_said(m, RESERVE)) reserve = module_amount(m, RESERVE);
   machine.reserve = machine.memory ? (int64_t)(reserve / share) : 0;

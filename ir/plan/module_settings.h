@@ -50,6 +50,7 @@ int64_t made_workers(const Module *m); /* whose samples are contiguous in Batch;
                                           workers */
 Str train_optimizer(const Module *m);  /* NULL: nothing is updated */
 bool train_freezes(const Module *m); /* 1-bit Adam, which wants whole gradients: stage 1 at most */
+enum { GPU_RESERVE = 1536 << 20 };   /* bytes of `reserve`, where none is written */
 double machine_node_memory(const Module *m); /* 0: not known */
 Str machine_arch(const Module *m);           /* of the plan's machine; NULL: the plan names none */
 #endif
