@@ -151,7 +151,7 @@ def plans(folder):
     text = ('use "std"\ndims { Batch; D, E = 4096 }\nmodel M { input x, y [Batch, D]\n'
             '  param w [D, E] ~ normal(0.02)\n  sub a = Linear[E -> D]\n  loss mse(a(dot[D](x, w)), y) }\n')
     text += ('train t for M { batch 8; steps 1; optim adamw }\n'
-             'machine small { node gpus = 1 arch = sm_80 memory = 2GB reserve = 1.9999GB }\nplan p for M { on small }\n')
+             'machine small { node gpus = 1 arch = sm_80 memory = 2GB reserve = 1.999GB }\nplan p for M { on small }\n')
     e = Editor(client, f'{folder}/plan.shard', text)
     check(e.published() == [], 'the text is right')
     message, = e.published()

@@ -1,7 +1,8 @@
 """Plans that ended in errors of the compiler's own: python3 corners.py SHARDC
 
 A row is a model of tests/ranks or tests/reference, what is replaced in it, a target, and the lines of a plan that
-random plans found: they compile, or with a machine that is too small for them they are E0801. A new row costs a tenth of a second.
+random plans found: they compile, or with a machine that is too small for them they are E0801. A new row costs a tenth
+of a second.
 """
 import os, re, sys, tempfile
 from common import ROOT, run
