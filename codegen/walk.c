@@ -1,5 +1,6 @@
 /* Loops over an iteration space: see walk.h. */
 #include "walk.h"
+#include "ir/support/num.h"
 
 LLVMValueRef emit_variable(Emit *e, LLVMTypeRef type) {
   LLVMBasicBlockRef here = LLVMGetInsertBlock(e->builder);
@@ -60,14 +61,7 @@ void walk_put(Emit *e, const Nest *a, const Nest *b, const Point *p, uint32_t n,
 
 /* ---- loops ---- */
 
-static int64_t blocks(const Walk *walk) {
-  int64_t inner = nest_inner(walk->nest);
-  return (inner + walk->block - 1) / walk->block;
-}
-
-int64_t walk_units(const Walk *walk) {
-  return nest_count(walk->nest) / nest_inner(walk->nest) * blocks(walk);
-}
+int64_t walk_units(const Walk *walk) { return nest_blocks(walk->nest, walk->block); }
 
 /* All dims but the innermost from the flat number of the outer ones. */
 static void set_outer(Emit *e, const Walk *walk, Point *p, LLVMValueRef flat) {
@@ -155,7 +149,7 @@ static void run(Emit *e, const WalkRun *walk_run, LLVMValueRef start) {
 static void unit(Emit *e, const Walk *walk, LLVMValueRef number) {
   LLVMBuilderRef builder = e->builder;
   WalkRun walk_run = {.w = walk, .point = walk->base ? *walk->base : (Point){0}};
-  int64_t inner = nest_inner(walk->nest), n = blocks(walk);
+  int64_t inner = nest_inner(walk->nest), n = ceil_div(inner, walk->block);
   LLVMValueRef outer = number, start = emit_index(e, 0), size = emit_index(e, inner);
   if (n > 1) {
     outer = LLVMBuildUDiv(builder, number, emit_index(e, n), "");

@@ -154,6 +154,10 @@ int64_t nest_count(const Nest *nest) {
 
 int64_t nest_inner(const Nest *nest) { return nest->n ? nest->dim[nest->n - 1].size : 1; }
 
+int64_t nest_blocks(const Nest *nest, int64_t block) {
+  return nest_count(nest) / nest_inner(nest) * ceil_div(nest_inner(nest), block);
+}
+
 bool nest_vector(const Fn *k, const Nest *nest, ValueId reference, int lanes) {
   if (!nest->n || reference == NO_VALUE || nest_inner(nest) < lanes / 2) return false;
   return buffer_stride(k, reference, nest->dim[nest->n - 1].dim) == 1;

@@ -40,6 +40,7 @@ ValueId nest_reference(const Fn *k, const Axes *dims);
 Nest nest_of(const Fn *k, const Axes *dims, ValueId reference);
 int64_t nest_count(const Nest *nest);
 int64_t nest_inner(const Nest *nest); /* size of the innermost dim, 1 if there is none */
+int64_t nest_blocks(const Nest *nest, int64_t block); /* of that many indices of it, or fewer */
 /* Whether vectors along the innermost dim pay: it is long enough and consecutive in the reference.
  */
 bool nest_vector(const Fn *k, const Nest *nest, ValueId reference, int lanes);

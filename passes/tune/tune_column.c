@@ -8,10 +8,6 @@
 
 enum { REDUCED = 1024, ROWS = 16, VECTORS = 4, SPLITS = 64 };
 
-static int64_t units_of(const Nest *n, int64_t block) {
-  return nest_count(n) / nest_inner(n) * ceil_div(nest_inner(n), block);
-}
-
 static void tune_column(Module *m, Fn *k) {
   ReducedSpace space = column_space(k);
   Reductions reductions = space.r;
@@ -24,7 +20,7 @@ static void tune_column(Module *m, Fn *k) {
   int64_t tile[4] = {across ? vectors * lanes : 1, along ? REDUCED : ROWS, 1,
                      across || along ? vectors : 1};
   int64_t count = nest_count(&kept) * nest_count(&over);
-  int64_t columns = units_of(&kept, tile[0]), rows = units_of(&over, tile[1]);
+  int64_t columns = nest_blocks(&kept, tile[0]), rows = nest_blocks(&over, tile[1]);
   int64_t cost = element_cost(k) * (across || along ? 1 : 4);
   int64_t wanted = chunks_for(m, count, cost, columns * rows);
   if (wanted > columns) tile[2] = min_i64(min_i64(ceil_div(wanted, columns), rows), SPLITS);

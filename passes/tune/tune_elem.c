@@ -12,9 +12,8 @@ static void tune_elem(Module *m, Fn *k) {
   Nest nest = elem_space(k, &reference);
   int lanes = target_lanes(&m->target);
   bool vector = nest_vector(k, &nest, reference, lanes);
-  int64_t count = nest_count(&nest), inner = nest_inner(&nest);
-  int64_t units = count / inner * ((inner + BLOCK - 1) / BLOCK);
-  int64_t tile = BLOCK, chunks = chunks_for(m, count, element_cost(k), units);
+  int64_t units = nest_blocks(&nest, BLOCK);
+  int64_t tile = BLOCK, chunks = chunks_for(m, nest_count(&nest), element_cost(k), units);
   attr_set_str(m, &k->attrs, ATTR_variant, vector ? "vector" : "scalar");
   attr_set_ints(m, &k->attrs, ATTR_tile, 1, &tile);
   attr_set_ints(m, &k->attrs, ATTR_chunks, 1, &chunks);
