@@ -108,12 +108,7 @@ static ValueId matrix_orthogonal(Update *u, const UpdateMatrix *matrix, ValueId 
 
 /* ---- the rule ---- */
 
-void update_muon_begin(Update *u) {
-  RateSchedule *s = &u->s;
-  ValueId decay = schedule_binary(s, OP_mul, u->lr, decay_number(u));
-  u->rate = to_f32(u, u->lr);
-  u->shrink = to_f32(u, schedule_binary(s, OP_sub, schedule_number(s, 1), decay));
-}
+void update_muon_begin(Update *u) { update_decoupled(u); }
 
 /* How far a step moves: by default sqrt(max(1, out / in)), as spectral norms of layers have it; by
    `scale = adamw` an element moves 0.2 on average, as with AdamW. */

@@ -103,6 +103,7 @@ static inline ValueId put(Update *u, Global *g, ValueId v) {
   void update_##name(Update *u, Global *global, ValueId w, ValueId d);
 #include "ir/plan/optimizers.def"
 #undef OPTIMIZER
+void update_decoupled(Update *u); /* rate and shrink, of rules that use lr as it is */
 
 /* Begins the update in entry u->f, made from `step`: schedule, scale, settings, rate. */
 void update_begin(Update *u);

@@ -81,7 +81,7 @@ void update_lamb(Update *u, Global *global, ValueId w, ValueId d) {
   Global *gm = moment(u, global, "m"), *gv = moment(u, global, "v");
   ValueId m = read_moment(u, gm), v = read_moment(u, gv);
   m = bin(u, OP_add, m, times(u, bin(u, OP_sub, d, m), 1 - u->betas[0]));
-  v = bin(u, OP_add, times(u, v, u->betas[1]), bin(u, OP_mul, times(u, d, 1 - u->betas[1]), d));
+  v = new_second(u, v, d);
   ValueId root = bin(u, OP_div, ir_unary(u->m, u->f, OP_sqrt, v, u->loc), u->root);
   ValueId x = bin(u, OP_div, bin(u, OP_div, m, u->fresh), bin(u, OP_add, root, num(u, u->eps)));
   if (global->decay && u->decay != 0)
@@ -93,12 +93,14 @@ void update_lamb(Update *u, Global *global, ValueId w, ValueId d) {
 }
 
 /* ---- Lion ---- */
-void update_lion_begin(Update *u) {
+void update_decoupled(Update *u) {
   RateSchedule *s = &u->s;
   ValueId decay = schedule_binary(s, OP_mul, u->lr, decay_number(u));
   u->rate = to_f32(u, u->lr);
   u->shrink = to_f32(u, schedule_binary(s, OP_sub, schedule_number(s, 1), decay));
 }
+
+void update_lion_begin(Update *u) { update_decoupled(u); }
 
 /* w = w (1 - lr decay) - lr sign(beta1 m + (1 - beta1) d); m = beta2 m + (1 - beta2) d */
 void update_lion(Update *u, Global *global, ValueId w, ValueId d) {
@@ -146,7 +148,7 @@ void update_schedule_free(Update *u, Global *global, ValueId w, ValueId d) {
   Global *gz = state(u, global, "z"), *gx = state(u, global, "ema"), *gv = state(u, global, "v");
   ValueId z = ir_load(u->m, u->f, gz, u->loc), x = ir_load(u->m, u->f, gx, u->loc);
   ValueId v = ir_load(u->m, u->f, gv, u->loc);
-  v = bin(u, OP_add, times(u, v, u->betas[1]), bin(u, OP_mul, times(u, d, 1 - u->betas[1]), d));
+  v = new_second(u, v, d);
   ValueId root = bin(u, OP_div, ir_unary(u->m, u->f, OP_sqrt, v, u->loc), u->root);
   d = bin(u, OP_div, d, bin(u, OP_add, root, num(u, u->eps)));
   if (global->decay && u->decay != 0)
