@@ -312,11 +312,11 @@ static uint32_t numbers_of_text(const char *text, double *out, uint32_t most) {
   return n;
 }
 
-uint32_t settings_numbers(const AstItem *item, AstItemKind kind, const char *word, const char *key,
-                          double *out, uint32_t most) {
-  const AstValue *value = settings_value(item, word, key);
+uint32_t settings_numbers(const AstItem *train, const char *word, const char *key, double *out,
+                          uint32_t most) {
+  const AstValue *value = settings_value(train, word, key);
   uint32_t n = 0;
-  if (!value) return numbers_of_text(default_text(item, kind, word, key), out, most);
+  if (!value) return numbers_of_text(default_text(train, ITEM_TRAIN, word, key), out, most);
   if (value->kind == VALUE_NUMBER && most) out[n++] = value->number.value;
   for (uint32_t i = 0; value->kind == VALUE_LIST && i < value->items.n && n < most; i++)
     out[n++] = value->items.at[i]->number.value;

@@ -124,8 +124,8 @@ int64_t settings_integer(const AstItem *item, AstItemKind kind, const char *word
 bool settings_on(const AstItem *item, AstItemKind kind, const char *word, const char *key);
 Str settings_word(Ctx *c, const AstItem *item, AstItemKind kind, const char *word,
                   const char *key); /* NULL if nothing */
-uint32_t settings_numbers(const AstItem *item, AstItemKind kind, const char *word, const char *key,
-                          double *out, uint32_t most);
+uint32_t settings_numbers(const AstItem *train, const char *word, const char *key, double *out,
+                          uint32_t most);
 
 /* Every setting of a kind of block that has a value, written or by default, in table order, as
    text: key "train.optim", "train.optim.lr"; numbers in base units, lists with blanks between,

@@ -3,16 +3,11 @@
    average takes the place of a rate that falls. All E0602. Must not: know rules. */
 #include "frontend/model/sema_rule.h"
 #include "frontend/settings/settings.h"
-#include "ir/plan/optimizers.h"
 #include "train.h"
 #include <string.h>
 
-static const OptimizerRow *row_of(const Eval *e, const AstItem *block) {
-  return optimizer_row(settings_word(e->ctx, block, ITEM_TRAIN, "optim", NULL));
-}
-
 static bool averages(const Eval *e, const AstItem *block) {
-  const OptimizerRow *row = row_of(e, block);
+  const OptimizerRow *row = block_optimizer(e, block);
   return row && (row->flags & OPTIMIZER_AVERAGES);
 }
 
@@ -26,7 +21,7 @@ static void refuse_other_line(Eval *e, const AstItem *block, const char *name) {
 
 static void check_average(Eval *e, const AstItem *train) {
   const AstSetting *ema = settings_line(train, "ema");
-  const char *name = row_of(e, train)->name;
+  const char *name = block_optimizer(e, train)->name;
   if (!ema) return;
   Report *r =
       world_error(e->w, "E0602", ema->path->span, "`optim %s` has an average of its own", name);
@@ -36,7 +31,7 @@ static void check_average(Eval *e, const AstItem *train) {
 
 static void check_rate(Eval *e, const AstItem *train) {
   const AstValue *shape = settings_value(train, "lr", NULL);
-  const char *name = row_of(e, train)->name;
+  const char *name = block_optimizer(e, train)->name;
   if (!shape || !strcmp(settings_word(e->ctx, train, ITEM_TRAIN, "lr", NULL), "constant")) return;
   Report *r = world_error(e->w, "E0602", shape->span,
                           "`optim %s` averages steps at the full rate, which does not fall", name);
@@ -50,7 +45,7 @@ static void refuse_project(Eval *e, const AstItem *train) {
   if (!line) return;
   Report *r = world_error(e->w, "E0602", line->word,
                           "`optim %s` writes weights as an average, which `project` would leave",
-                          row_of(e, train)->name);
+                          block_optimizer(e, train)->name);
   diag_also(r, train->name.span, "train block `%s`", train->name.text);
   diag_help(r, "`optim adamw` supports `project`");
 }
@@ -62,7 +57,8 @@ void check_averages(Eval *e, const AstItem *train) {
   bool own = averages(e, train);
   for (uint32_t i = 0; i < n; i++)
     if (averages(e, group[i].item) != own)
-      return refuse_other_line(e, group[i].item,
-                               (own ? row_of(e, train) : row_of(e, group[i].item))->name);
+      return refuse_other_line(
+          e, group[i].item,
+          (own ? block_optimizer(e, train) : block_optimizer(e, group[i].item))->name);
   if (own) check_average(e, train), check_rate(e, train), refuse_project(e, train);
 }

@@ -25,8 +25,7 @@ void check_delay(Eval *e, const AstItem *train) {
   if (!line) return;
   int64_t n = settings_integer(train, ITEM_TRAIN, "delay", "after"),
           steps = settings_integer(train, ITEM_TRAIN, "steps", NULL);
-  const OptimizerRow *optim =
-      optimizer_row(settings_word(e->ctx, train, ITEM_TRAIN, "optim", NULL));
+  const OptimizerRow *optim = block_optimizer(e, train);
   if (!after)
     wrong(e, train, line->path->span,
           "delay after = ", "`delay` without a warm-up: `after` says of how many steps");

@@ -6,7 +6,6 @@
 #include "frontend/plan/sema_plan.h"
 #include "frontend/settings/settings.h"
 #include "ir/plan/layer_range.h"
-#include "ir/plan/optimizers.h"
 
 typedef struct GroupLines {
   PlanCheck check;
@@ -51,8 +50,8 @@ static void check_matrix(GroupLines *lines, const OptimizerRow *row, Span at, co
             row->name);
 }
 
-static const OptimizerRow *row_of(const Eval *e, const AstItem *train) {
-  return optimizer_row(settings_word(e->ctx, train, ITEM_TRAIN, "optim", NULL));
+const OptimizerRow *block_optimizer(const Eval *e, const AstItem *block) {
+  return optimizer_row(settings_word(e->ctx, block, ITEM_TRAIN, "optim", NULL));
 }
 
 static void read_path(GroupLines *lines, const OptimizerRow *row, const AstValue *path) {
@@ -82,7 +81,7 @@ static void read_path(GroupLines *lines, const OptimizerRow *row, const AstValue
 /* 1-bit Adam has an entry of its own for its frozen steps, in which every parameter is. */
 static void check_alone(GroupLines *lines, const AstItem *block, const AstSetting *line) {
   Eval *e = lines->check.e;
-  const OptimizerRow *row = row_of(e, block);
+  const OptimizerRow *row = block_optimizer(e, block);
   if (!row || !(row->flags & OPTIMIZER_FREEZES)) return;
   Report *r =
       world_unbuilt(e->w, line->path->span, "`optim %s` with another line `optim` is", row->name);
@@ -105,7 +104,7 @@ static void check_lines(GroupLines *lines, uint32_t n, const SettingGroup *group
   for (uint32_t i = 0; i < n; i++) {
     const AstItem *item = group[i].item;
     for (uint32_t k = 0; k < group[i].paths; k++)
-      read_path(lines, row_of(e, item), group[i].path[k]);
+      read_path(lines, block_optimizer(e, item), group[i].path[k]);
     check_alone(lines, item, settings_line(item, "optim"));
     check_states(e, item), check_nesterov(e, item);
   }
@@ -122,5 +121,5 @@ void check_groups(Eval *e, const Choice *choice, const AstItem *train) {
   if (n) check_alone(&lines, train, others), check_left(&lines);
   for (uint32_t i = 0; i < e->params.n; i++)
     if (!lines.taken[i])
-      check_matrix(&lines, row_of(e, train), others->path->span, e->params.at[i]);
+      check_matrix(&lines, block_optimizer(e, train), others->path->span, e->params.at[i]);
 }

@@ -30,7 +30,7 @@ static void check_decay(Eval *e, const AstValue *states, double decay, Str which
 void check_states(Eval *e, const AstItem *train) {
   const AstValue *states = train ? settings_value(train, "optim", "states") : NULL;
   if (!states || states->kind != VALUE_PATH) return;
-  const OptimizerRow *row = optimizer_row(settings_word(e->ctx, train, ITEM_TRAIN, "optim", NULL));
+  const OptimizerRow *row = block_optimizer(e, train);
   bool velocity = row && !strcmp(row->states, "momentum");
   double betas[2], momentum = settings_number(train, ITEM_TRAIN, "optim", "momentum");
   if (velocity && momentum <= 0) check_kept(e, train, states);
@@ -39,7 +39,7 @@ void check_states(Eval *e, const AstItem *train) {
     check_decay(e, states, momentum, "the velocity", "momentum = 0.9");
     return;
   }
-  if (settings_numbers(train, ITEM_TRAIN, "optim", "betas", betas, 2) < 2) return;
+  if (settings_numbers(train, "optim", "betas", betas, 2) < 2) return;
   if (!strcmp(row->states, "m")) { /* betas[0] is a share of the step */
     check_decay(e, states, betas[1], "the momentum", "betas = [0.9, 0.99]");
     return;

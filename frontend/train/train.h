@@ -2,6 +2,7 @@
 #ifndef SHARDC_TRAIN_H
 #define SHARDC_TRAIN_H
 #include "frontend/plan/plan.h"
+#include "ir/plan/optimizers.h"
 
 /* ---- the task of a data line (sema_task.c) ---- */
 typedef struct Fed { /* an input that a data line feeds */
@@ -23,6 +24,7 @@ void check_weights(Eval *e, const AstItem *weights); /* E0502, E0503 */
 void check_states(Eval *e, const AstItem *train);    /* E0602, W0503 (sema_states.c) */
 void check_averages(Eval *e, const AstItem *train);  /* E0602 (sema_average.c) */
 void check_nesterov(Eval *e, const AstItem *train);  /* E0602 */
+const OptimizerRow *block_optimizer(const Eval *e, const AstItem *block); /* of its line `optim` */
 /* E0602, E0606, E0709, E0901: the lines `optim .. of` (sema_groups.c) */
 void check_groups(Eval *e, const Choice *choice, const AstItem *train);
 /* Adapters (sema_lora.c): those of a block, or NULL; E0201, E0602, E0709, E0901. */

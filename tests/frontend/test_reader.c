@@ -299,7 +299,7 @@ static void setting_values(void **state) {
   assert_int_equal(diag_errors(r.c->diag), 0);
   assert_int_equal(settings_integer(t, ITEM_TRAIN, "batch", NULL), 8);
   assert_true(settings_number(t, ITEM_TRAIN, "optim", "lr") == 6e-4);
-  assert_int_equal(settings_numbers(t, ITEM_TRAIN, "optim", "betas", betas, 2), 2);
+  assert_int_equal(settings_numbers(t, "optim", "betas", betas, 2), 2);
   assert_true(betas[0] == 0.9 && betas[1] == 0.999);
   assert_true(settings_number(t, ITEM_TRAIN, "lr", "decay") == 0.2);
   assert_string_equal(settings_word(r.c, NULL, ITEM_TRAIN, "lr", NULL), "constant");
