@@ -190,8 +190,8 @@ static void finish(GpuColumns *columns, const GroupSum *sum) {
 
 /* ---- phase 0 ---- */
 
-static LLVMValueRef equals(Emit *e, LLVMValueRef a, int64_t n) {
-  return LLVMBuildICmp(e->builder, LLVMIntEQ, a, LLVMConstInt(LLVMTypeOf(a), (uint64_t)n, 0), "");
+static LLVMValueRef is_zero(Emit *e, LLVMValueRef a) {
+  return LLVMBuildICmp(e->builder, LLVMIntEQ, a, LLVMConstNull(LLVMTypeOf(a)), "");
 }
 
 static void deliver(GpuColumns *columns, const GroupSum *sum) {
@@ -212,7 +212,7 @@ static void sum_columns(GpuColumns *columns, LLVMValueRef inside) {
     sum[i] = sum_of(columns, i);
     accumulator_state(e, &columns->acc[i], sum[i].state);
   }
-  LLVMValueRef first = equals(e, columns->joiner, 0);
+  LLVMValueRef first = is_zero(e, columns->joiner);
   if (columns->along) {
     group_join(e, columns->joiners, 0, columns->r.n, sum);
   } else if (columns->joiners > 1) {
@@ -293,7 +293,7 @@ static void phase_join(GpuColumns *columns, int64_t joiners) {
   for (int i = 0; i < columns->r.n; i++) sum[i] = sum_of(columns, i);
   join_splits(columns, joiners, sum);
   group_join(e, joiners, 0, columns->r.n, sum);
-  Branch branch = emit_if(e, LLVMBuildAnd(e->builder, inside, equals(e, columns->joiner, 0), ""));
+  Branch branch = emit_if(e, LLVMBuildAnd(e->builder, inside, is_zero(e, columns->joiner), ""));
   finish(columns, sum);
   emit_end_if(e, branch);
   emit_end_phase(e);

@@ -132,15 +132,13 @@ LLVMValueRef simt_ballot(Emit *e, LLVMValueRef bit) {
 
 /* ---- machine code ---- */
 
-static void call_attribute(Emit *e, LLVMValueRef call, const char *name, uint64_t value) {
+static void call_attribute(Emit *e, LLVMValueRef call, const char *name) {
   unsigned kind = LLVMGetEnumAttributeKindForName(name, strlen(name));
-  LLVMAttributeRef a = LLVMCreateEnumAttribute(e->context, kind, value);
+  LLVMAttributeRef a = LLVMCreateEnumAttribute(e->context, kind, 0);
   LLVMAddCallSiteAttribute(call, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, a);
 }
 
-static void simt_convergent(Emit *e, LLVMValueRef call) {
-  call_attribute(e, call, "convergent", 0);
-}
+static void simt_convergent(Emit *e, LLVMValueRef call) { call_attribute(e, call, "convergent"); }
 
 LLVMValueRef simt_asm(Emit *e, const char *text, const char *constraints, LLVMTypeRef result, int n,
                       LLVMValueRef *args, bool pure) {
@@ -151,10 +149,10 @@ LLVMValueRef simt_asm(Emit *e, const char *text, const char *constraints, LLVMTy
   LLVMValueRef code = LLVMGetInlineAsm(type, text, strlen(text), constraints, strlen(constraints),
                                        !pure, 0, LLVMInlineAsmDialectATT, 0);
   LLVMValueRef call = LLVMBuildCall2(e->builder, type, code, args, (unsigned)n, "");
-  call_attribute(e, call, "nounwind", 0);
+  call_attribute(e, call, "nounwind");
   if (pure) {
-    call_attribute(e, call, "willreturn", 0);
-    call_attribute(e, call, "memory", 0);
+    call_attribute(e, call, "willreturn");
+    call_attribute(e, call, "memory");
   } else {
     simt_convergent(e, call);
   }

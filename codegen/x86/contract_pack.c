@@ -242,12 +242,13 @@ static void pack_panel(PackB *pack, LLVMValueRef v0) {
   emit_loop_end(contract->e, &loop);
 }
 
-LLVMTypeRef contract_pack_type(Contract *contract, int pointers, int numbers) {
-  LLVMTypeRef t[10]; /* at most */
-  must(pointers + numbers <= (int)COUNT_OF(t), "kernel %s: packing takes %d arguments",
-       contract->k->name, pointers + numbers);
-  for (int i = 0; i < pointers + numbers; i++) t[i] = i < pointers ? contract->ptr : contract->i64;
-  return LLVMFunctionType(contract->nothing, t, (unsigned)(pointers + numbers), 0);
+/* A function that packs takes the addresses that it reads and writes, then numbers. */
+LLVMTypeRef contract_pack_type(Contract *contract, int numbers) {
+  LLVMTypeRef t[10] = {contract->ptr, contract->ptr}; /* at most */
+  int n = 2 + numbers;
+  must(n <= (int)COUNT_OF(t), "kernel %s: packing takes %d arguments", contract->k->name, n);
+  for (int i = 2; i < n; i++) t[i] = contract->i64;
+  return LLVMFunctionType(contract->nothing, t, (unsigned)n, 0);
 }
 
 /* x: outer k from, to; the block's length; steps from, to; half */
@@ -264,7 +265,7 @@ static PackB panel_words(Contract *contract, LLVMValueRef src, LLVMValueRef dst,
 
 static LLVMValueRef make_pack_b(Contract *contract, int wide) {
   Aside aside =
-      tile_aside(contract->e, wide ? "pack_wide" : "pack", contract_pack_type(contract, 2, 7));
+      tile_aside(contract->e, wide ? "pack_wide" : "pack", contract_pack_type(contract, 7));
   LLVMValueRef p[9];
   for (unsigned i = 0; i < 9; i++) p[i] = LLVMGetParam(aside.function, i);
   PackB pack = panel_words(contract, p[0], p[1], p + 3);
@@ -280,7 +281,7 @@ void contract_pack_b(Contract *contract, int wide, LLVMValueRef src, LLVMValueRe
   LLVMValueRef half = block->half ? block->half : emit_i64(contract->e, 0);
   LLVMValueRef args[] = {src,           dst,       v0,      block->o0, block->o1,
                          block->length, part.from, part.to, half};
-  LLVMBuildCall2(contract->e->builder, contract_pack_type(contract, 2, 7), contract->pack_b[wide],
+  LLVMBuildCall2(contract->e->builder, contract_pack_type(contract, 7), contract->pack_b[wide],
                  args, 9, "");
 }
 
@@ -341,7 +342,7 @@ static void rest_of_words(PackB *pack, const LaneRow *row, LLVMValueRef o, LLVMV
 
 static LLVMValueRef make_pack_across(Contract *contract) {
   Emit *emit = contract->e;
-  Aside aside = tile_aside(emit, "pack_across", contract_pack_type(contract, 2, 8));
+  Aside aside = tile_aside(emit, "pack_across", contract_pack_type(contract, 8));
   LLVMValueRef p[10];
   for (unsigned i = 0; i < 10; i++) p[i] = LLVMGetParam(aside.function, i);
   PackB pack = panel_words(contract, p[0], p[1], p + 2);
@@ -362,6 +363,6 @@ void contract_pack_across(Contract *contract, LLVMValueRef src, LLVMValueRef dst
   LLVMValueRef half = block->half ? block->half : emit_i64(contract->e, 0);
   LLVMValueRef args[] = {src,       dst,     block->o0, block->o1,   block->length,
                          part.from, part.to, half,      panels.from, panels.to};
-  LLVMBuildCall2(contract->e->builder, contract_pack_type(contract, 2, 8), contract->pack_across,
-                 args, 10, "");
+  LLVMBuildCall2(contract->e->builder, contract_pack_type(contract, 8), contract->pack_across, args,
+                 10, "");
 }

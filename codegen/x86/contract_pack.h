@@ -17,6 +17,6 @@ bool contract_last_half(const Contract *c);
 LLVMValueRef contract_full_words(Contract *c, LLVMValueRef length, LLVMValueRef half);
 
 /* void (pointers, numbers) */
-LLVMTypeRef contract_pack_type(Contract *c, int pointers, int numbers);
+LLVMTypeRef contract_pack_type(Contract *c, int numbers);
 
 #endif

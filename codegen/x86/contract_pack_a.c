@@ -346,7 +346,7 @@ static void pack_tiles(PackA *pack) {
 }
 
 static LLVMValueRef make_pack_a(Contract *contract) {
-  Aside s = tile_aside(contract->e, "pack_a", contract_pack_type(contract, 2, 6));
+  Aside s = tile_aside(contract->e, "pack_a", contract_pack_type(contract, 6));
   LLVMValueRef p[8];
   for (unsigned i = 0; i < 8; i++) p[i] = LLVMGetParam(s.function, i);
   PackA pack = {contract, p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7]};
@@ -360,6 +360,6 @@ void contract_pack_a(Contract *contract, LLVMValueRef src, LLVMValueRef dst, LLV
   if (!contract->pack_a) contract->pack_a = make_pack_a(contract);
   LLVMValueRef half = block->half ? block->half : emit_i64(contract->e, 0);
   LLVMValueRef args[] = {src, dst, t0, t1, block->o0, block->o1, block->length, half};
-  LLVMBuildCall2(contract->e->builder, contract_pack_type(contract, 2, 6), contract->pack_a, args,
-                 8, "");
+  LLVMBuildCall2(contract->e->builder, contract_pack_type(contract, 6), contract->pack_a, args, 8,
+                 "");
 }

@@ -130,22 +130,22 @@ void put_textmate(void) {
 
 /* ---- Vim: editors/vim/syntax/shard.vim ---- */
 
-static void put_vim_words(const char *group, const char *options,
-                          void each(unsigned, WordSink *, void *), unsigned which) {
+static void put_vim_words(const char *group, void each(unsigned, WordSink *, void *),
+                          unsigned which) {
   printf("syn keyword %s ", group);
   PUT_ALTERNATIVES(each, which, " ");
-  printf("%s\n", options);
+  putchar('\n');
 }
 
 void put_vim(void) {
   puts("\" Vim syntax file for .shard files.\n"
        "\" Made from the tables of frontend/; change those, not this file.\n"
        "if exists('b:current_syntax')\n  finish\nendif\nsyn iskeyword @,48-57,_,39");
-  put_vim_words("shardItem", "", each_keyword, 1 << KEYWORD_ITEM);
-  put_vim_words("shardLine", "", each_keyword, LINES);
-  put_vim_words("shardPart", "", each_keyword, PARTS);
-  put_vim_words("shardWord", "", each_keyword, WORDS);
-  put_vim_words("shardLayer", "", each_operator, LAYERS);
+  put_vim_words("shardItem", each_keyword, 1 << KEYWORD_ITEM);
+  put_vim_words("shardLine", each_keyword, LINES);
+  put_vim_words("shardPart", each_keyword, PARTS);
+  put_vim_words("shardWord", each_keyword, WORDS);
+  put_vim_words("shardLayer", each_operator, LAYERS);
   fputs("syn match shardFunction /\\<\\(", stdout);
   PUT_ALTERNATIVES(each_operator, FUNCTIONS, "\\|");
   fputs("\\)\\>\\ze\\s*\\([[(]\\|$\\)/\nsyn match shardSetting /\\(^\\|[{;]\\)\\s*\\zs\\(", stdout);
