@@ -48,7 +48,7 @@ static uint32_t hash_op(const Op *o) {
   return mix_text(h, o->global ? o->global->name : NULL);
 }
 
-static bool same_names(int n, const Str *a, const Str *b) {
+bool simplify_same_names(int n, const Str *a, const Str *b) {
   for (int i = 0; i < n; i++)
     if (a[i] != b[i]) return false;
   return true;
@@ -57,9 +57,12 @@ static bool same_names(int n, const Str *a, const Str *b) {
 static bool same_groups(const Op *a, const Op *b) {
   if (a->ngroups != b->ngroups) return false;
   for (int i = 0; i < a->ngroups; i++) {
-    const Group *p = &a->group[i], *q = &b->group[i];
-    if (p->nfrom != q->nfrom || p->nto != q->nto || p->arrow != q->arrow) return false;
-    if (!same_names(p->nfrom, p->from, q->from) || !same_names(p->nto, p->to, q->to)) return false;
+    const Group *one = &a->group[i], *other = &b->group[i];
+    if (one->nfrom != other->nfrom || one->nto != other->nto || one->arrow != other->arrow)
+      return false;
+    if (!simplify_same_names(one->nfrom, one->from, other->from) ||
+        !simplify_same_names(one->nto, one->to, other->to))
+      return false;
   }
   return true;
 }

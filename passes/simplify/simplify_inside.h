@@ -16,4 +16,5 @@ ValueId simplify_rule(Simplify *simplify, const Op *o, const Type *t);
 /* Shrinks the signatures of all loops in f; NULL if there was nothing to do (simplify_loops.c). */
 Fn *simplify_loops(Module *m, const Fn *f);
 bool *live_values(Module *m, const Fn *f, const bool *results); /* results NULL: all of them */
+bool simplify_same_names(int n, const Str *a, const Str *b);
 #endif

@@ -277,12 +277,11 @@ static ValueId rule_sum(Simplify *simplify, const Op *o, const Type *t) {
 static bool reversed(const Op *a, const Op *b) {
   if (a->ngroups != b->ngroups) return false;
   for (int i = 0; i < a->ngroups; i++) {
-    const Group *p = &a->group[i], *q = &b->group[i];
-    if (p->nfrom != q->nto || p->nto != q->nfrom) return false;
-    for (int j = 0; j < p->nfrom; j++)
-      if (p->from[j] != q->to[j]) return false;
-    for (int j = 0; j < p->nto; j++)
-      if (p->to[j] != q->from[j]) return false;
+    const Group *one = &a->group[i], *other = &b->group[i];
+    if (one->nfrom != other->nto || one->nto != other->nfrom) return false;
+    if (!simplify_same_names(one->nfrom, one->from, other->to) ||
+        !simplify_same_names(one->nto, one->to, other->from))
+      return false;
   }
   return true;
 }

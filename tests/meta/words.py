@@ -34,7 +34,7 @@ SHORT = {'ir', 'op', 'fn', 'rt'}  # prefixes of two letters that are modules
 # Types of CONTRIBUTING.md, "Letters", and small values: operands of formulas.
 LETTERED = set('Module Fn Op Type Report Emit Eval Parser Parse Point World Warp Ctx Comm Cli Update Device Run Fault'
                ' Val Value Span Loc Mark Registers'.split())
-LONG, LEFT = 10, 73
+LONG, LEFT = 10, 72
 
 # Names that have a meaning in several files, and the reason why they are not ambiguous.
 FAMILY = 'one file of that name per folder says what a kernel family is there'
