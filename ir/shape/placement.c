@@ -109,6 +109,13 @@ int64_t placement_held(const Module *m, const Type *t, const Placement *p) {
   return type_count(&local);
 }
 
+const PlaceRule *rule_of_dim(const Module *m, Str dim) {
+  for (uint32_t i = 0; i < m->rules.n; i++)
+    for (uint32_t k = 0; k < m->rules.at[i].dims.n; k++)
+      if (m->rules.at[i].axes.n && m->rules.at[i].dims.at[k] == dim) return &m->rules.at[i];
+  return NULL;
+}
+
 bool rule_cuts_batch(const PlaceRule *r) {
   for (uint32_t k = 0; k < r->dims.n; k++)
     if (!strcmp(r->dims.at[k], "Batch")) return true;

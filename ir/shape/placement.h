@@ -14,6 +14,7 @@ int64_t mesh_ranks(const Module *m);
 /* Axes in the order of cuts, those of balanced dims first, those of no rule last; returns their
    number. */
 int mesh_order(const Module *m, int *axes);
+const PlaceRule *rule_of_dim(const Module *m, Str dim); /* puts it on axes; NULL: none does */
 bool rule_cuts_batch(const PlaceRule *r);
 int64_t mesh_batch_ranks(const Module *m); /* over which Batch is cut by the place rules */
 /* Coordinate of a rank along an axis: the first axis varies fastest. */

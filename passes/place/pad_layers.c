@@ -141,15 +141,6 @@ static double least(const StageWork *work, int64_t layers, int64_t stages) {
   return best;
 }
 
-/* The line that makes stages of the dim, or NULL. */
-static const PlaceRule *stages_rule(const Module *m, Str dim) {
-  for (uint32_t i = 0; i < m->rules.n; i++)
-    for (uint32_t k = 0; k < m->rules.at[i].dims.n; k++)
-      if (m->rules.at[i].axes.n && m->rules.at[i].dims.at[k] == dim && dim_counts_layers(m, dim))
-        return &m->rules.at[i];
-  return NULL;
-}
-
 static int64_t room_of(Module *m, const Fn *step, const Dim *dim, int64_t stages) {
   int64_t chunks = plan_chunks(m), chosen = (int64_t)module_number(m, "made.stage_layers", 0);
   if (chunks > 1) return ceil_div(dim->size, stages * chunks) * chunks;
@@ -174,7 +165,7 @@ void pad_layers(Pads *pads) {
   const Fn *step = ir_main_entry(m);
   for (uint32_t i = 0; step && plan_uneven(m) && i < m->dims.n && pads->n < PADS; i++) {
     Dim *dim = &m->dims.at[i];
-    const PlaceRule *rule = stages_rule(m, dim->name);
+    const PlaceRule *rule = dim_counts_layers(m, dim->name) ? rule_of_dim(m, dim->name) : NULL;
     int axis = rule ? mesh_find(m, rule->axes.at[0]) : -1;
     if (axis < 0 || !pad_runs_over(m, dim->name) || runs_over_parts(m, dim->name)) continue;
     int64_t stages = m->mesh.at[axis].size, n = room_of(m, step, dim, stages);

@@ -18,14 +18,6 @@ typedef struct Stages {
   bool failed;
 } Stages;
 
-/* The line that puts dim on an axis of several ranks, or NULL. */
-static const PlaceRule *stages_rule(const Module *m, Str dim) {
-  for (uint32_t i = 0; i < m->rules.n; i++)
-    for (uint32_t k = 0; k < m->rules.at[i].dims.n; k++)
-      if (m->rules.at[i].axes.n && m->rules.at[i].dims.at[k] == dim) return &m->rules.at[i];
-  return NULL;
-}
-
 /* The line that puts layers on the axis. */
 static const PlaceRule *axis_rule(const Module *m, Str axis) {
   for (uint32_t i = 0; i < m->rules.n; i++) {
@@ -80,7 +72,7 @@ static bool has_stages(const Fn *f) {
 static void mark(Stages *stages, Op *o) {
   must(o->ngroups == 1 && o->callee, "place: a loop over %d dims", o->ngroups);
   Str dim = o->group[0].from[0];
-  const PlaceRule *rule = dim_counts_layers(stages->m, dim) ? stages_rule(stages->m, dim) : NULL;
+  const PlaceRule *rule = dim_counts_layers(stages->m, dim) ? rule_of_dim(stages->m, dim) : NULL;
   int at = rule ? mesh_find(stages->m, rule->axes.at[0]) : -1;
   if (at < 0) return;
   if (over_several_axes(stages, rule, dim)) return;

@@ -2,6 +2,7 @@
    of a stage are on the host, or none. The layers of each stage are known from pass `pad` on. A
    line that cuts a stage, or a pipeline whose stages run one program, is refused (E0901), and so
    is a plan with more programs than an executable has room for. Must not: change the module. */
+#include "ir/shape/placement.h"
 #include "ir/plan/layer_range.h"
 #include "ir/plan/module_settings.h"
 #include "ir/plan/stage_class.h"
@@ -94,11 +95,8 @@ static bool is_alone(const PathRefusal *refusal) {
 }
 
 static void add_rule(Report *r, const PathRefusal *refusal) {
-  const Module *m = refusal->m;
-  for (uint32_t i = 0; i < m->rules.n; i++)
-    for (uint32_t k = 0; k < m->rules.at[i].dims.n; k++)
-      if (m->rules.at[i].axes.n && m->rules.at[i].dims.at[k] == refusal->blocks.dim->name)
-        diag_also(r, loc_span(refusal->m, m->rules.at[i].loc), "layers over stages");
+  const PlaceRule *rule = rule_of_dim(refusal->m, refusal->blocks.dim->name);
+  if (rule) diag_also(r, loc_span(refusal->m, rule->loc), "layers over stages");
 }
 
 static void refuse(const PathRefusal *refusal) {
