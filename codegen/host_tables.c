@@ -67,7 +67,7 @@ static void put_cpu_kernel(HostWriter *writer, const Fn *k, const char *symbol, 
     host_put(writer, "%s{.run = %s_p%d, .chunks = %lld}", p ? ", " : "", symbol, p,
              (long long)of_phase(k, ATTR_chunks, p));
   host_put(writer, "}");
-  if (kernel_beside(writer->m, k)) host_put(writer, ",\n    .nbuffers = %u", buffers_of(k));
+  if (kernel_on_host(writer->m, k)) host_put(writer, ",\n    .nbuffers = %u", buffers_of(k));
 }
 
 /* The kernel that takes k's place where a CTA may have its shared memory; NULL: none. */
@@ -112,7 +112,7 @@ static void put_kernel(HostWriter *writer, const Fn *k) {
   const Attr *chunks = attr_get(&k->attrs, ATTR_chunks);
   int phases = chunks ? (int)chunks->i : 0;
   if (phases < 1) bug("host: kernel %s has no chunks", k->name);
-  if (module_on_gpu(writer->m) && !kernel_beside(writer->m, k))
+  if (module_on_gpu(writer->m) && !kernel_on_host(writer->m, k))
     put_gpu_kernel(writer, k, symbol, phases);
   else put_cpu_kernel(writer, k, symbol, phases);
   put_work(writer, k);

@@ -220,7 +220,7 @@ static const Target *target_for(const ObjectBuild *build, const Fn *k) {
 
 /* NULL: what the code generator writes is all. */
 static const Assembler *assembler_for(const ObjectBuild *build, const Fn *k) {
-  return kernel_beside(build->m, k) ? NULL : build->assembler;
+  return kernel_on_host(build->m, k) ? NULL : build->assembler;
 }
 
 static const char *object_path(ObjectBuild *build, const Fn *k, const char *ending) {

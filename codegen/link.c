@@ -262,7 +262,7 @@ static bool embed_images(Linking *linking) {
   if (!file) return fails(linking, "E1310", CANNOT_WRITE, path);
   for (uint32_t i = 0; i < linking->m->fns.n; i++) {
     if (linking->m->fns.at[i]->kind != FN_KERNEL ||
-        kernel_beside(linking->m, linking->m->fns.at[i]))
+        kernel_on_host(linking->m, linking->m->fns.at[i]))
       continue;
     put_image(linking, file, kernel_symbol(linking->m, linking->m->fns.at[i]));
   }
@@ -285,7 +285,7 @@ static void add_objects(Linking *linking, LinkWords *link_words) {
   if (images) vec_push(linking->arena, *link_words, "images.o");
   for (uint32_t i = 0; i < linking->m->fns.n; i++)
     if (linking->m->fns.at[i]->kind == FN_KERNEL &&
-        (!images || kernel_beside(linking->m, linking->m->fns.at[i])))
+        (!images || kernel_on_host(linking->m, linking->m->fns.at[i])))
       vec_push(
           linking->arena, *link_words,
           arena_printf(linking->arena, "%s.o", kernel_symbol(linking->m, linking->m->fns.at[i])));
@@ -305,7 +305,7 @@ static bool name_phases(Linking *linking, const char *path) {
   if (!file) return fails(linking, "E1310", CANNOT_WRITE, path);
   for (uint32_t i = 0; i < linking->m->fns.n; i++) {
     const Fn *k = linking->m->fns.at[i];
-    if (k->kind != FN_KERNEL || (has_images(linking) && !kernel_beside(linking->m, k))) continue;
+    if (k->kind != FN_KERNEL || (has_images(linking) && !kernel_on_host(linking->m, k))) continue;
     const char *symbol = kernel_symbol(linking->m, k);
     const char *made = arena_printf(linking->arena, "%s/%s.o", linking->folder, symbol);
     CacheBytes bytes = cache_read_file(linking->arena, made);

@@ -67,13 +67,6 @@ bool *const *kernels_apart(const Module *m) {
   return list;
 }
 
-static bool is_called(const Module *m, const Fn *k) {
-  for (uint32_t i = 0; i < m->fns.n; i++)
-    EACH_OP (m->fns.at[i], o)
-      if (o->callee == k) return true;
-  return false;
-}
-
 void kernels_mark_apart(Module *m) {
   bool *const *apart = kernels_apart(m);
   for (uint32_t i = 0; i < m->fns.n; i++) {
@@ -83,6 +76,6 @@ void kernels_mark_apart(Module *m) {
     int count = 0;
     for (uint32_t j = 0; j < n; j++)
       if (apart[i][j] && has_twin(k, j)) said[count++] = j;
-    if (count && is_called(m, k)) attr_set_ints(m, &k->attrs, ATTR_apart, count, said);
+    if (count && module_calls(m, k)) attr_set_ints(m, &k->attrs, ATTR_apart, count, said);
   }
 }

@@ -457,7 +457,8 @@ Tier kernel_tier(const Fn *kernel); /* where its operands, results and work are 
 /* The module for which one of its kernels is compiled: for a host kernel of a GPU module, a copy
    whose target is the processor. Functions and everything else are those of the module. */
 Module *module_for_kernel(Module *m, const Fn *kernel);
-bool kernel_beside(const Module *m, const Fn *kernel); /* is it one of those? */
+uint32_t module_calls(const Module *m, const Fn *f);    /* ops that call it */
+bool kernel_on_host(const Module *m, const Fn *kernel); /* a host kernel of a GPU module */
 /* Do entries of a GPU leave copies and host kernels under way? */
 bool module_copies_stay(const Module *m);
 Op *fn_op(Module *m, Fn *f, OpCode c, uint32_t nin, const ValueId *in, uint32_t nout,

@@ -28,6 +28,16 @@ bool loop_has_stages(const Op *op) {
 
 bool loop_is_micro(const Op *op) { return op->code == OP_loop && loop_rounds(op) == ROUNDS_micro; }
 
+int64_t body_rounds(const Module *m, const Fn *f) {
+  int64_t most = 1;
+  EACH_FN (m, caller)
+    EACH_OP (caller, o) {
+      int64_t rounds = o->callee == f && o->code == OP_loop ? attr_int(&o->attrs, ATTR_trip, 0) : 0;
+      if (rounds > most) most = rounds;
+    }
+  return most;
+}
+
 void loops_of_names(Module *m) {
   for (uint32_t i = 0; i < m->fns.n; i++)
     for (OpId k = 0; k < m->fns.at[i]->ops.n; k++) {

@@ -19,6 +19,8 @@ bool loop_has_stages(const Op *op); /* a loop whose rounds are those of a pipeli
 bool loop_is_micro(const Op *op);   /* a loop over the micro-batches of a step? */
 /* In dumps from before attribute `rounds`, loops over micro-batches are told by their dim. */
 void loops_of_names(Module *m);
+int64_t body_rounds(const Module *m,
+                    const Fn *f); /* the most of a loop over it; 1: there is none */
 
 uint32_t loop_whole(const Op *loop); /* operands before the stacked ones: carried, invariant */
 int64_t loop_first(const Op *loop);  /* counter of the first round, in the order of slices */

@@ -160,18 +160,25 @@ Tier module_tiers(const Module *m) {
 
 Tier kernel_tier(const Fn *kernel) { return value_type(kernel, kernel->results.at[0])->tier; }
 
-bool kernel_beside(const Module *m, const Fn *kernel) {
+uint32_t module_calls(const Module *m, const Fn *f) {
+  uint32_t n = 0;
+  EACH_FN (m, caller)
+    EACH_OP (caller, o) n += o->callee == f;
+  return n;
+}
+
+bool kernel_on_host(const Module *m, const Fn *kernel) {
   return module_on_gpu(m) && kernel->results.n && kernel_tier(kernel) != TIER_device;
 }
 
 bool module_copies_stay(const Module *m) {
   for (uint32_t i = 0; i < m->fns.n; i++)
-    if (m->fns.at[i]->kind == FN_KERNEL && kernel_beside(m, m->fns.at[i])) return true;
+    if (m->fns.at[i]->kind == FN_KERNEL && kernel_on_host(m, m->fns.at[i])) return true;
   return false;
 }
 
 Module *module_for_kernel(Module *m, const Fn *kernel) {
-  if (!kernel_beside(m, kernel)) return m;
+  if (!kernel_on_host(m, kernel)) return m;
   Module *made = ARENA_NEW(m->arena, Module);
   *made = *m, made->target = m->host_target;
   return made;

@@ -99,7 +99,7 @@ static double later_seconds(const LayerLoops *loops, const Fn *body, const bool 
   double seconds = 0;
   for (OpId i = 0; i < body->ops.n; i++) {
     const Op *o = &body->ops.at[i];
-    if (!later[i] || o->code != OP_kernel || kernel_beside(loops->m, o->callee)) continue;
+    if (!later[i] || o->code != OP_kernel || kernel_on_host(loops->m, o->callee)) continue;
     KernelTime time = kernel_time(loops->m, loops->machine, o->callee);
     seconds += kernel_sum(&time);
   }
@@ -139,7 +139,7 @@ static void add_kept(Arena *arena, const LayerLoops *loops, const Fn *body, cons
 static double op_seconds(const Module *m, const Machine *machine, const Op *o) {
   KernelTime time = {0};
   if (o->code == OP_loop) time = kernels_time(m, machine, o->callee);
-  else if (o->code == OP_kernel && !kernel_beside(m, o->callee))
+  else if (o->code == OP_kernel && !kernel_on_host(m, o->callee))
     time = kernel_time(m, machine, o->callee);
   return kernel_sum(&time) * (double)attr_int(&o->attrs, ATTR_trip, 1);
 }

@@ -42,7 +42,7 @@ static void add_forecast(const ForecastOf *of, const Fn *kernel, double times) {
 static void add_kernels(const ForecastOf *of, const Fn *f, double times) {
   EACH_OP (f, o) {
     double trips = o->code == OP_loop ? (double)attr_int(&o->attrs, ATTR_trip, 1) : 1;
-    if (o->code == OP_kernel && !kernel_beside(of->m, o->callee))
+    if (o->code == OP_kernel && !kernel_on_host(of->m, o->callee))
       add_forecast(of, o->callee, times);
     else if (o->code != OP_kernel && o->callee) add_kernels(of, o->callee, times * trips);
   }
@@ -70,7 +70,7 @@ static int by_start(const void *a, const void *b) {
 static bool of_host(const TraceReading *reading, Str name) {
   const Module *m = reading->planned->programs.at[0];
   const Fn *kernel = module_fn(m, name);
-  return kernel && kernel_beside(m, kernel);
+  return kernel && kernel_on_host(m, kernel);
 }
 
 /* Neither a kernel of the step, nor a copy or fill, whose names have no dot. */

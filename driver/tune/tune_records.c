@@ -70,7 +70,7 @@ Tunables tune_kernels(Module *m, const char *only) {
     Fn *k = m->fns.at[i];
     const Variants *variants =
         variants_find(attr_str(&k->attrs, ATTR_family, ""), m->target.device);
-    if (k->kind != FN_KERNEL || kernel_beside(m, k) || !variants || !asked_for(only, variants))
+    if (k->kind != FN_KERNEL || kernel_on_host(m, k) || !variants || !asked_for(only, variants))
       continue;
     Tunable tunable = {variants, k, variants_key(m, variants, k)};
     uint32_t j = 0;
@@ -168,7 +168,7 @@ static Exit check_selected(Module *m) {
     Fn *k = m->fns.at[i];
     const Variants *variants =
         variants_find(attr_str(&k->attrs, ATTR_family, ""), m->target.device);
-    if (k->kind == FN_KERNEL && !kernel_beside(m, k) && variants &&
+    if (k->kind == FN_KERNEL && !kernel_on_host(m, k) && variants &&
         !attr_get(&k->attrs, ATTR_tuned))
       lacking(m, k, variants->family, variants_key(m, variants, k));
   }

@@ -355,7 +355,7 @@ int64_t module_move_slot(const Module *m) {
 /* Does it run kernels on the GPU, concurrently with which copies may wait in slots? */
 static bool computes_here(const Module *m, const Fn *f) {
   for (OpId i = 0; i < f->ops.n; i++)
-    if (f->ops.at[i].code == OP_kernel && !kernel_beside(m, f->ops.at[i].callee)) return true;
+    if (f->ops.at[i].code == OP_kernel && !kernel_on_host(m, f->ops.at[i].callee)) return true;
   return false;
 }
 

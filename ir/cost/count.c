@@ -307,7 +307,7 @@ static void add_on_host(const Module *m, const Fn *f, double times, IrCount *sum
   EACH_OP (f, o) {
     if (o->code == OP_loop)
       add_on_host(m, o->callee, times * (double)attr_int(&o->attrs, ATTR_trip, 1), sum);
-    if (o->code != OP_kernel || !kernel_beside(m, o->callee)) continue;
+    if (o->code != OP_kernel || !kernel_on_host(m, o->callee)) continue;
     IrCount one = ir_count(m, o->callee);
     sum->flop += times * one.flop, sum->bytes += times * one.bytes;
   }

@@ -273,7 +273,7 @@ KernelTime kernels_time(const Module *m, const Machine *machine, const Fn *f) {
   EACH_OP (f, o) {
     if (!o->callee) continue;
     bool kernel = o->code == OP_kernel;
-    if (kernel && kernel_beside(m, o->callee)) continue;
+    if (kernel && kernel_on_host(m, o->callee)) continue;
     KernelTime one =
         kernel ? kernel_time(m, machine, o->callee) : kernels_time(m, machine, o->callee);
     for (int k = 0; k < KERNEL_PARTS; k++) {

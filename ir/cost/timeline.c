@@ -61,7 +61,7 @@ static KernelSeconds kernel_of(Clocks *clocks, const Fn *f) {
   const Arch *reach = clocks->x->reach;
   KernelSeconds seconds = {f, kernel_sum(&time),
                            reach && reach->processors && gpu_fills(clocks->m, f)};
-  if (kernel_beside(clocks->m, f))
+  if (kernel_on_host(clocks->m, f))
     seconds.seconds = clocks->x->dram > 0 ? ir_count(clocks->m, f).bytes / clocks->x->dram : 0;
   vec_push(clocks->m->arena, clocks->known, seconds);
   return seconds;
@@ -117,7 +117,7 @@ static bool run_beside(Clocks *clocks, const Event *event) {
     clocks->lanes->away += clocks->kernels - from;
     return true;
   }
-  bool host = o->code == OP_kernel && kernel_beside(clocks->m, o->callee);
+  bool host = o->code == OP_kernel && kernel_on_host(clocks->m, o->callee);
   if (!host && (!clocks->host.bytes || op_stream(o) != STREAM_host)) return moved.calls > 0;
   if (host) host_clock_kernel(&clocks->host, event, kernel_of(clocks, o->callee).seconds);
   else if (event_stream(clocks->m, clocks->events, event) == STREAM_host)

@@ -193,7 +193,8 @@ static void run_operation(PlacedCall *call, const Op *op) {
   OpStream stream = STREAM_compute;
   if (op->code == OP_move)
     stream = value_type(call->f, op->out)->tier == TIER_device ? STREAM_up : STREAM_down;
-  else if (op->code == OP_kernel && kernel_beside(call->x->in->m, op->callee)) stream = STREAM_host;
+  else if (op->code == OP_kernel && kernel_on_host(call->x->in->m, op->callee))
+    stream = STREAM_host;
   placed_begin_operation(call, op, stream, call->round);
   if (op->code == OP_kernel) run_placed_kernel(call, op);
   else if (op->code == OP_move) run_placed_move(call, op);

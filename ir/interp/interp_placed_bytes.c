@@ -1,5 +1,6 @@
 /* The interpreter in bytes: memories, marks, elements (interp_placed.h). */
 #include "interp_placed.h"
+#include "ir/bytes.h"
 #include "ir/codes.h"
 #include "ir/support/numbers.h"
 #include "ir/support/num.h"
@@ -217,15 +218,9 @@ void placed_spoil_rest(PlacedCall *call, ValueId v, Mark left) {
 
 Mark placed_new_mark(PlacedCall *call) { return ++call->x->last; }
 
-static int64_t placed_span(const Value *v) {
-  int64_t last = 0;
-  for (int i = 0; i < v->type.rank; i++) last += (v->type.axis[i].size - 1) * v->storage.stride[i];
-  return (last + 1) * elem_bytes(v->type.elem);
-}
-
 static void copy(PlacedCall *call, const Op *op, PlacedAddress to, ValueId v, Mark to_mark) {
   PlacedAddress from = placed_address(call, v);
-  int64_t n = placed_span(&call->f->values.at[v]);
+  int64_t n = value_span_bytes(&call->f->values.at[v]);
   if (!placed_visit(call, v, NULL, READ))
     placed_error(call, op, "copies bytes that are another value's", v);
   if (!placed_inside(to, n) || !placed_inside(from, n))

@@ -8,8 +8,8 @@
 #include "ir/plan/stage_class.h"
 
 static const Global *find_global(const Ranks *ranks, const char *name) {
-  for (uint32_t i = 0; i < ranks->m->globals.n; i++)
-    if (!strcmp(ranks->m->globals.at[i]->name, name)) return ranks->m->globals.at[i];
+  EACH_GLOBAL (ranks->m, g)
+    if (!strcmp(g->name, name)) return g;
   return NULL;
 }
 
@@ -56,19 +56,20 @@ static int64_t part_begin(const Ranks *ranks, const Global *part, const Type *t)
   return layer_dim(ranks->m, part)->first * (type_count(t) / t->axis[0].size);
 }
 
-static bool set_parts(Ranks *ranks, const char *name, const double *data) {
+static bool write_parts(Ranks *ranks, const char *name, const double *data,
+                        void write(Ranks *ranks, const char *global, const double *data)) {
   bool any = false;
   const Global *part;
   for (uint32_t i = 0; (part = next_part(ranks, name, &i)); any = true) {
     Type whole = whole_type(ranks, part);
-    ranks_set(ranks, part->name, data + part_begin(ranks, part, &whole));
+    write(ranks, part->name, data + part_begin(ranks, part, &whole));
   }
   return any;
 }
 
 void ranks_set(Ranks *ranks, const char *global, const double *data) {
   const Global *g = find_global(ranks, global);
-  if (!g && set_parts(ranks, global, data)) return;
+  if (!g && write_parts(ranks, global, data, ranks_set)) return;
   if (!g) bug("ranks_set: no global @%s", global);
   for (int64_t i = 0; i < ranks->n; i++) {
     Arena *arena = arena_new();
@@ -198,19 +199,9 @@ const Tensor *ranks_get(Ranks *ranks, const char *global) {
   return tensor;
 }
 
-static bool put_parts(Ranks *ranks, const char *name, const double *data) {
-  bool any = false;
-  const Global *part;
-  for (uint32_t i = 0; (part = next_part(ranks, name, &i)); any = true) {
-    Type whole = whole_type(ranks, part);
-    ranks_put(ranks, part->name, data + part_begin(ranks, part, &whole));
-  }
-  return any;
-}
-
 void ranks_put(Ranks *ranks, const char *global, const double *data) {
   const Global *put = find_global(ranks, global);
-  if (!put && put_parts(ranks, global, data)) return;
+  if (!put && write_parts(ranks, global, data, ranks_put)) return;
   if (!put) bug("ranks_put: no global @%s", global);
   Type whole = whole_type(ranks, put);
   const double *padded = with_padding(ranks, &whole, data);

@@ -130,7 +130,7 @@ OpStream event_stream(const Module *m, const EventList *list, const Event *event
   if (event->kind != EVENT_RUN) return STREAM_compute;
   if (o->code == OP_move)
     return value_type(event->f, o->out)->tier == TIER_device ? STREAM_up : STREAM_down;
-  if (o->code == OP_kernel) return kernel_beside(m, o->callee) ? STREAM_host : STREAM_compute;
+  if (o->code == OP_kernel) return kernel_on_host(m, o->callee) ? STREAM_host : STREAM_compute;
   return copy_stream(m, list, event);
 }
 
@@ -326,18 +326,6 @@ bool stream_order_of(const Module *m, const Fn *entry, StreamOrder *out) {
   return true;
 }
 
-/* Rounds of the loops over a body, at most. */
-static int64_t most_rounds(const Module *m, const Fn *body) {
-  int64_t most = 1;
-  for (uint32_t i = 0; i < m->fns.n; i++)
-    EACH_OP (m->fns.at[i], o) {
-      if (o->code != OP_loop || o->callee != body) continue;
-      int64_t rounds = attr_int(&o->attrs, ATTR_trip, 0);
-      if (rounds > most) most = rounds;
-    }
-  return most;
-}
-
 static int64_t back_in_all(const StreamToken *token, int64_t rounds) {
   if (!token->waits) return 0;
   if (token->since_start) return MOST_BACK;
@@ -349,7 +337,7 @@ static int64_t back_in_all(const StreamToken *token, int64_t rounds) {
 int64_t module_most_back(const Module *m) {
   int64_t most = 0;
   for (uint32_t i = 0; module_has_streams(m) && i < m->fns.n; i++) {
-    int64_t rounds = m->fns.at[i]->kind == FN_BODY ? most_rounds(m, m->fns.at[i]) : 1;
+    int64_t rounds = body_rounds(m, m->fns.at[i]);
     for (OpId k = 0; k < m->fns.at[i]->ops.n; k++) {
       StreamTokens tokens = op_tokens(&m->fns.at[i]->ops.at[k]);
       tokens.after[STREAM_compute] = tokens.arrived;

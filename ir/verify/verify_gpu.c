@@ -104,7 +104,7 @@ void verify_buffers(Verifier *verifier) {
   bool *const *apart = kernels_apart(verifier->m);
   for (uint32_t i = 0; i < verifier->m->fns.n; i++) {
     const Fn *k = verifier->fn = verifier->m->fns.at[i];
-    if (k->kind != FN_KERNEL || !attr_get(&k->attrs, ATTR_tile) || kernel_beside(verifier->m, k))
+    if (k->kind != FN_KERNEL || !attr_get(&k->attrs, ATTR_tile) || kernel_on_host(verifier->m, k))
       continue;
     if (!aligned(attr_get(&k->attrs, ATTR_align), k->args.n + k->results.n, known[i]))
       verify_report(verifier, "E1110", verify_at_fn(verifier),

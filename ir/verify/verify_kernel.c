@@ -178,6 +178,7 @@ void verify_selected(Verifier *verifier) {
                     "[select-c8] @%s has no family, or no cut", verifier->fn->name);
     return;
   }
-  if (module_on_gpu(verifier->m) && !kernel_beside(verifier->m, verifier->fn)) verify_gpu(verifier);
+  if (module_on_gpu(verifier->m) && !kernel_on_host(verifier->m, verifier->fn))
+    verify_gpu(verifier);
   else check_cpu(verifier, shape, tile, chunks);
 }

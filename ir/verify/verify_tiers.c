@@ -16,7 +16,7 @@ static void check_kernel(Verifier *verifier) {
   if (!together)
     verify_report(verifier, "E1104", verify_at_fn(verifier),
                   "[tier-c2] kernel @%s works in two memories", f->name);
-  if (kernel_beside(verifier->m, f) && verifier->fence >= FENCE_SELECTED &&
+  if (kernel_on_host(verifier->m, f) && verifier->fence >= FENCE_SELECTED &&
       !verifier->m->host_target.name)
     verify_report(
         verifier, "E1104", verify_at_fn(verifier),
@@ -72,7 +72,7 @@ static bool can_run_on(const Verifier *verifier, const Op *op, OpStream stream) 
     bool up = value_type(verifier->fn, op->out)->tier == TIER_device;
     return stream == (up ? STREAM_up : STREAM_down);
   }
-  if (op->code == OP_kernel && !kernel_beside(verifier->m, op->callee)) return false;
+  if (op->code == OP_kernel && !kernel_on_host(verifier->m, op->callee)) return false;
   return stream == STREAM_host;
 }
 

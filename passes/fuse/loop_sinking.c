@@ -26,14 +26,6 @@
    Must not: touch a loop whose body another loop also runs. */
 #include "loop_sinking.h"
 
-static uint32_t callers_of(const Module *module, const Fn *body) {
-  uint32_t n = 0;
-  for (uint32_t i = 0; i < module->fns.n; i++)
-    for (OpId j = 0; j < module->fns.at[i]->ops.n; j++)
-      n += module->fns.at[i]->ops.at[j].callee == body;
-  return n;
-}
-
 /* ---- values that are known before a loop ---- */
 
 static bool stored_before(const Fn *fn, OpId id) {
@@ -344,7 +336,7 @@ static bool is_continued(const Fn *fn, const Op *loop) {
 
 static bool links_alone(const FuseRounds *rounds) {
   for (uint32_t k = 0; k < rounds->work->link.n; k++)
-    if (callers_of(rounds->m, rounds->f->ops.at[rounds->work->link.at[k]->loop].callee) != 1)
+    if (module_calls(rounds->m, rounds->f->ops.at[rounds->work->link.at[k]->loop].callee) != 1)
       return false;
   return true;
 }

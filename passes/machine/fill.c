@@ -79,7 +79,7 @@ static bool conflicts(const GapFilling *fill, OpId a, OpId b) {
 }
 
 static bool may_move(const GapFilling *fill, const Op *o) {
-  return o->code == OP_kernel && !kernel_beside(fill->m, o->callee);
+  return o->code == OP_kernel && !kernel_on_host(fill->m, o->callee);
 }
 
 static bool is_passed(const GapFilling *fill, const Op *o) {

@@ -357,15 +357,7 @@ static PrefetchPass prefetch_of(Module *m, const Fn *f, const Fn *as) {
   return (PrefetchPass){.m = m, .f = f, .as = as, .class = shared_bytes(m->arena, f).of};
 }
 
-int64_t prefetch_rounds(const Module *m, const Fn *f) {
-  int64_t most = 0;
-  for (uint32_t i = 0; i < m->fns.n; i++)
-    EACH_OP (m->fns.at[i], o) {
-      int64_t rounds = o->callee == f && o->code == OP_loop ? loop_shape(o).trip - 1 : 0;
-      if (rounds > most) most = rounds;
-    }
-  return most;
-}
+int64_t prefetch_rounds(const Module *m, const Fn *f) { return body_rounds(m, f) - 1; }
 
 static int64_t round_bytes(Module *m, const Fn *f, const Fn *as) {
   PrefetchPass pass = prefetch_of(m, f, as);

@@ -94,7 +94,7 @@ static void add_larger(Module *m) {
   memset(&m->fns, 0, sizeof m->fns);
   for (uint32_t i = 0; i < old.fns.n; i++) {
     Fn *k = old.fns.at[i];
-    Fn *f = k->kind == FN_KERNEL && !kernel_beside(m, k) ? gpu_larger(m, k) : NULL;
+    Fn *f = k->kind == FN_KERNEL && !kernel_on_host(m, k) ? gpu_larger(m, k) : NULL;
     if (f) module_add(m, f), attr_set_str(m, &f->attrs, ATTR_replaces, k->name);
     module_add(m, k);
   }

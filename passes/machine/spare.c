@@ -51,7 +51,7 @@ static AttrList attrs_without(Module *m, const AttrList *all, AttrKey key) {
 static void add_kernel(Sparing *sparing, Fn *k) {
   Module *m = sparing->m;
   FillingKernel filling = {.kernel = k, .full = k->attrs};
-  bool known = kernel_beside(m, k) || !gpu_fills(m, k);
+  bool known = kernel_on_host(m, k) || !gpu_fills(m, k);
   for (uint32_t i = 0; i < sparing->filling.n; i++) known |= sparing->filling.at[i].kernel == k;
   if (known) return;
   k->attrs = attrs_without(m, &filling.full, ATTR_workspace);

@@ -130,21 +130,13 @@ static Axis stack_axis(const Value *stack, const LoopShape *shape) {
   return (Axis){shape->axis.dim, type_size(&stack->type, shape->axis.dim)};
 }
 
-static bool called_once(const Order *order, const Fn *body) {
-  uint32_t n = 0;
-  for (uint32_t i = 0; i < order->m->fns.n; i++)
-    for (OpId k = 0; k < order->m->fns.at[i]->ops.n; k++)
-      n += order->m->fns.at[i]->ops.at[k].callee == body;
-  return n == 1;
-}
-
 /* A stack that a result continues takes the layout of that result, if other loops have asked for
    it: else the result takes the layout of the stack. */
 static ValueId continued_operand(Order *order, Fn *body, const Op *op, uint32_t i, ValueId v,
                                  const LoopShape *shape) {
   for (uint32_t k = shape->carry; k < op->nout; k++) {
     const Value *result = &body->values.at[body->results.at[k]], *have = made_value(order, v);
-    if (loop_continues(op, k) != i || !result->storage.ordered || called_once(order, body))
+    if (loop_continues(op, k) != i || !result->storage.ordered || module_calls(order->m, body) == 1)
       continue;
     Value wanted = stack_of(order, result, stack_axis(have, shape));
     return bring(order, v, &wanted);
@@ -154,7 +146,7 @@ static ValueId continued_operand(Order *order, Fn *body, const Op *op, uint32_t 
 
 static void continued_results(const Order *order, const Op *made, Fn *body,
                               const LoopShape *shape) {
-  bool once = called_once(order, body);
+  bool once = module_calls(order->m, body) == 1;
   for (uint32_t k = shape->carry; k < made->nout; k++) {
     uint32_t on = loop_continues(made, k);
     if (on == NO_VALUE) continue;
@@ -461,19 +453,12 @@ static void put_before(Module *m, const Fn *f, const FnVec *made) {
   for (uint32_t i = 0; i < all.n; i++) vec_push(m->arena, m->fns, all.at[i]);
 }
 
-static bool is_called(const Module *m, const Fn *kernel) {
-  for (uint32_t i = 0; i < m->fns.n; i++)
-    EACH_OP (m->fns.at[i], op)
-      if (op->callee == kernel) return true;
-  return false;
-}
-
 /* Only in IR by hand: they would get no layout. */
 static void drop_uncalled(Module *m) {
   uint32_t n = 0;
   for (uint32_t i = 0; i < m->fns.n; i++) {
     Fn *f = m->fns.at[i];
-    if (f->kind != FN_KERNEL || is_called(m, f)) m->fns.at[n++] = f;
+    if (f->kind != FN_KERNEL || module_calls(m, f)) m->fns.at[n++] = f;
   }
   m->fns.n = n;
 }

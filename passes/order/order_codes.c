@@ -39,13 +39,6 @@ static bool shows(const Op *o) {
   return o && (o->code == OP_split || o->code == OP_merge || o->code == OP_rename);
 }
 
-static uint32_t calls_of(const Module *m, const Fn *k) {
-  uint32_t n = 0;
-  for (uint32_t i = 0; i < m->fns.n; i++)
-    EACH_OP (m->fns.at[i], o) n += o->callee == k;
-  return n;
-}
-
 /* ---- values ---- */
 
 /* The result of a kernel that is value v, if the kernel rounds it to 8 bits; else NO_VALUE. */
@@ -57,7 +50,7 @@ static ValueId made_as(const Coding *coding, ValueId v) {
   uint32_t same = 0;
   for (uint32_t i = 0; i < k->results.n; i++) same += k->results.at[i] == result;
   bool row = !strcmp(attr_str(&k->attrs, ATTR_family, ""), "row");
-  bool good = row && same == 1 && codes_most(k, result) && calls_of(coding->m, k) == 1;
+  bool good = row && same == 1 && codes_most(k, result) && module_calls(coding->m, k) == 1;
   return good ? result : NO_VALUE;
 }
 
@@ -136,7 +129,7 @@ static bool has_places(const Module *m, const Type *t) {
 static bool may_multiply(const Coding *coding, const Op *call) {
   const Fn *k = call->code == OP_kernel ? call->callee : NULL;
   const Op *dot = k ? order_dot_of(k) : NULL;
-  if (!dot || !attr_get(&dot->attrs, ATTR_eights) || calls_of(coding->m, k) != 1) return false;
+  if (!dot || !attr_get(&dot->attrs, ATTR_eights) || module_calls(coding->m, k) != 1) return false;
   if (has_places(coding->m, value_type(k, dot->in[0]))) return false;
   for (int i = 0; i < 2; i++)
     if (factor_of(k, dot, i) < 0) return false;

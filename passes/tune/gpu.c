@@ -21,7 +21,7 @@ void gpu_align(Module *m) {
     int n = (int)(k->args.n + k->results.n);
     bool less = false;
     for (int j = 0; j < n; j++) less |= list[i][j] < 16;
-    if (k->kind == FN_KERNEL && less && !kernel_beside(m, k))
+    if (k->kind == FN_KERNEL && less && !kernel_on_host(m, k))
       attr_set_ints(m, &k->attrs, ATTR_align, n, list[i]);
   }
 }
