@@ -91,7 +91,7 @@ Exit cli_only(const Cli *o, const CliOption *list, size_t n, const char *why);
 void help_all(FILE *out);
 void help_command(FILE *out, const Command *cmd);
 
-/* cmd_dump.c: parts of the road that other commands take too */
+/* cmd_dump.c: for all commands that run passes by name */
 struct PipelineOptions;
 Exit pipeline_options(Cli *o, Module *m, struct PipelineOptions *p); /* target, folders, checks */
 Exit run_pipeline(Cli *o, Module *m, const char *until);

@@ -1,5 +1,4 @@
-/* `shardc dump --format html`: one page about the whole road of a model, made of page.html and
-   data.
+/* `shardc dump --format html`: one page about all passes over a model, made of page.html and data.
 
    The module runs through the passes that are left; the page gets the text after each of them, the
    host program, the assembly of every kernel, and every buffer of every frame with its life. Lines

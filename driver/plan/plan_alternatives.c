@@ -42,9 +42,9 @@ void topic_accumulated(Sheet *sheet, const Planned *planned) {
   for (uint32_t i = 0; i < planned->accumulate.n; i++) {
     const Alternative *one = &planned->accumulate.at[i];
     sheet_say(sheet,
-              "[accumulate]  accumulate = {choice:-5} {taken:-7} {total:14} {gradients:12} "
+              "[accumulate]  accumulate = {choice:-5} {taken:-8} {total:13} {gradients:12} "
               "{bytes_per_step:15}{!elements_per_step}\n",
-              as_text(one->value), as_flag(one->taken, "(taken)", ""),
+              as_text(one->value), as_flag(one->taken, "(chosen)", ""),
               as_bytes((double)(one->cost.need.total + planned->machine.reserve)),
               as_bytes((double)one->cost.need.gradients), as_bytes(one->cost.bytes),
               as_count(one->cost.elements));
@@ -118,17 +118,17 @@ void plan_alternative_tries(const Cli *o, Planned *planned) {
 
 static void say_size(Sheet *sheet, const Planned *planned, const Alternative *one, Figure setting,
                      Figure value) {
-  Figure taken = as_flag(one->taken, "(taken)", ""),
+  Figure taken = as_flag(one->taken, "(chosen)", ""),
          total = as_bytes((double)(one->cost.need.total + planned->machine.reserve)),
          seconds = as_seconds(one->cost.seconds);
   if (planned->forecast.known)
     sheet_say(sheet,
-              "[alternatives]  {setting:-6} = {value:-11} {taken:-7} {total:12} {seconds:12} "
+              "[alternatives]  {setting:-6} = {value:-11} {taken:-8} {total:11} {seconds:12} "
               "{forecast:11}\n",
               setting, value, taken, total, seconds, as_seconds(one->cost.forecast.seconds));
   else
     sheet_say(sheet,
-              "[alternatives]  {setting:-6} = {value:-11} {taken:-7} {total:12} {seconds:12}\n",
+              "[alternatives]  {setting:-6} = {value:-11} {taken:-8} {total:11} {seconds:12}\n",
               setting, value, taken, total, seconds);
 }
 
@@ -140,14 +140,14 @@ static void say_ways(Sheet *sheet, const Planned *planned) {
                   : "keys of attention by                 total     at least");
   for (uint32_t i = 0; i < planned->ways.n; i++) {
     const Alternative *one = &planned->ways.at[i];
-    Figure way = as_text(one->value), taken = as_flag(one->taken, "(taken)", ""),
+    Figure way = as_text(one->value), taken = as_flag(one->taken, "(chosen)", ""),
            total = as_bytes((double)(one->cost.need.total + planned->machine.reserve)),
            seconds = as_seconds(one->cost.seconds);
     if (planned->forecast.known)
-      sheet_say(sheet, "[ways]  {way:-20} {taken:-7} {total:12} {seconds:12} {forecast:11}\n", way,
+      sheet_say(sheet, "[ways]  {way:-20} {taken:-8} {total:11} {seconds:12} {forecast:11}\n", way,
                 taken, total, seconds, as_seconds(one->cost.forecast.seconds));
     else
-      sheet_say(sheet, "[ways]  {way:-20} {taken:-7} {total:12} {seconds:12}\n", way, taken, total,
+      sheet_say(sheet, "[ways]  {way:-20} {taken:-8} {total:11} {seconds:12}\n", way, taken, total,
                 seconds);
   }
 }

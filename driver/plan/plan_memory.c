@@ -131,12 +131,12 @@ static void say_classes(Sheet *sheet, const Planned *planned) {
   say_row(sheet, planned, "FLOP", "flop_per_step", flop), sheet_say(sheet, "\n");
 }
 
-/* The buffers alive at the largest moment. */
+/* The buffers alive at the peak. */
 static void draw_moment(Sheet *sheet, const Planned *planned) {
   enum { LARGEST = 8 };
   static const char *const uses[] = {"working", "gradient", "saved", "buffer"};
   _Static_assert(COUNT_OF(uses) == USE_COUNT, "a word per Use");
-  sheet_heads(sheet, ON_PAGE, "the largest buffers at the largest moment  for  bytes");
+  sheet_heads(sheet, ON_PAGE, "the largest buffers at the peak  for  bytes");
   for (uint32_t i = 0; i < planned->timeline.alive.n && i < LARGEST; i++) {
     const Alive *alive = &planned->timeline.alive.at[i];
     sheet_page(sheet, "  {:-}{:-}{:1}\n", as_text(plan_buffer(planned, alive)),

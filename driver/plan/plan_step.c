@@ -142,8 +142,9 @@ void topic_lanes(Sheet *sheet, const Planned *planned) {
   bool streams = module_has_streams(planned->m);
   if (planned->step.time.total <= 0 || planned->step.lanes.shown <= 0) return;
   if (!planned->m->mesh.n && !streams) return;
-  sheet_heading(sheet, streams ? "Kernels, copies and messages of a rank, at these peaks"
-                               : "Kernels and messages of a rank, at these peaks");
+  sheet_heading(sheet, streams
+                           ? "Kernels, copies and messages of a rank, at the rates of the machine"
+                           : "Kernels and messages of a rank, at the rates of the machine");
   sheet_page(sheet, streams ? "Yellow: the kernels wait. An arrow is a token: what it points at "
                               "waits. Only some rounds of a loop are drawn.\n"
                             : "Yellow: the kernels wait for messages. Only some rounds of a loop "

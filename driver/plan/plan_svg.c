@@ -198,9 +198,9 @@ static void put_peak(const Picture *picture) {
   int at = (at_x(picture, picture->peak) + at_x(picture, picture->peak + 1)) / 2;
   int y = at_y(picture, height(picture, picture->column[picture->peak], BANDS - 1));
   fprintf(picture->out, "<path class=\"b\" d=\"M%d %dV%d\"/>\n", at, y, BASE);
-  const char *text = arena_printf(
-      picture->p->m->arena, "the line marks the largest moment, %s; its largest buffers:",
-      bytes_text(picture, height(picture, picture->column[picture->peak], BANDS - 1)));
+  const char *text =
+      arena_printf(picture->p->m->arena, "the line marks the peak, %s; its largest buffers:",
+                   bytes_text(picture, height(picture, picture->column[picture->peak], BANDS - 1)));
   put_text(picture, LEFT, BASE + 40, " class=\"t\"", text);
   for (uint32_t i = 0; i < timeline->alive.n && i < NAMED; i++) {
     const Alive *alive = &timeline->alive.at[i];

@@ -77,7 +77,7 @@ typedef struct Moment { /* one op of a step, kernels and collectives; ops of a b
   int64_t alive[USE_COUNT]; /* bytes of the frame by what for, those of callers included */
 } Moment;
 
-typedef struct Alive { /* a buffer at the largest moment */
+typedef struct Alive { /* a buffer at the peak */
   const Fn *f;
   ValueId value; /* of f; NO_VALUE: the workspace of the op */
   Use use;

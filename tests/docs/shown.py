@@ -132,8 +132,8 @@ def read(page):
 
 
 def pictures():
-    """The figures of docs/pictures: bytes allocated, the largest moment."""
-    texts = lambda svg: re.findall(r'(?:allocated|largest moment,) [\d.]+ \w+', svg)
+    """The figures of docs/pictures: bytes allocated, the peak."""
+    texts = lambda svg: re.findall(r'(?:allocated|peak,) [\d.]+ \w+', svg)
     for stage in range(4):
         path = f'{ROOT}/docs/pictures/zero{stage}.svg'
         svg = subprocess.run([SHARDC, 'plan', f'{ROOT}/examples/tiny_zero.shard', '--plan', f'zero{stage}', '--svg',

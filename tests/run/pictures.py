@@ -1,7 +1,7 @@
 """`shardc plan --html` and `--svg`: python3 pictures.py SHARDC
 
 One page that loads nothing, the same bytes each time, small; well-formed; it holds the figures of `--json`, and its
-largest moment is the one that pass `memory` found: no packing can be smaller. With chromium at hand it is drawn, and is
+peak is the one that pass `memory` found: no packing can be smaller. With chromium at hand it is drawn, and is
 not empty.
 """
 import json, os, re, shutil, sys, xml.etree.ElementTree as tree
@@ -37,7 +37,7 @@ def plan(*args, **kw): return run(SHARDC, 'plan', FILE, *args, cwd=folder, **kw)
 
 
 def largest(svg):
-    return bytes_of(re.search(r'largest moment, ([\d.]+ \w+);', svg).group(1))
+    return bytes_of(re.search(r'marks the peak, ([\d.]+ \w+);', svg).group(1))
 
 
 def check_streams(words, lanes):
@@ -70,7 +70,7 @@ try:
         frame, live = map(int, re.search(r'^entry @step \{frame = (\d+), live = (\d+)', text, re.M).groups())
         total = json.loads(plan('--plan', plan_name, '--json')[0])['classes'][0]['bytes']['total']
         check(abs(largest(svg) - (total - frame + live)) < 0.01 * total,
-              f'largest moment {largest(svg)}, of {total} - {frame} + {live}')
+              f'peak {largest(svg)}, of {total} - {frame} + {live}')
     for name in 'ab': plan('--html', f'{name}.html')
     page = read(f'{folder}/a.html')
     plans = len(re.findall('^plan ', open(FILE).read(), re.M))
