@@ -1,14 +1,19 @@
-/* The best plans of a space (plan_space.h), with a certificate: branch and bound. First a few
-   plans that promise most are compiled, and plans near the best of them that the space leaves
-   out: a short step rules out more of the others. Then the plan with the smallest lower bound
-   (bound.h) is next, in the second half of a search the one that promises most by what plans of
-   its mesh lost so far: its bound is made sharper first, then it is compiled. The search ends
-   when no bound is below the best plan that fits by more than the wanted gap, or when as many
-   plans were compiled as are allowed, at last without further small programs; the smallest bound
-   of those that were not compiled says how much faster any of them could be. Bounds do not know
-   for what kernels and messages of a GPU wait for each other (pass spare), so plans are compared
-   without it; the first ones that fit are compiled again with it, and sorted by it. The order
-   depends on nothing but the input. */
+/* Branch and bound over a space of plans (plan_space.h): the best plans, and a certificate of how
+   much faster any other plan could be.
+
+   A few plans with the shortest expected steps are compiled first, and plans close to the best of
+   them that the space leaves out, because a short step rules out more of the others. After that the
+   plan with the smallest lower bound (bound.h) is next; in the second half of a search it is the
+   one with the shortest expected step, corrected by how much compiled plans of the same mesh were
+   slower than expected. The bound of the next plan is made sharper before it is compiled.
+
+   The search ends when every bound is at most the wanted gap below the best plan that fits, or
+   when the allowed number of plans is compiled; the last of them get no more small programs. The
+   smallest bound of the plans that were not compiled is the certificate.
+
+   Bounds leave out the time that kernels and messages of a GPU wait for each other (pass spare), so
+   plans are compared without it. The first plans that fit are compiled once more with it, and
+   sorted by it. The result depends on the input alone. */
 #ifndef SHARDC_BEST_H
 #define SHARDC_BEST_H
 #include "bound.h"

@@ -1,23 +1,26 @@
-/* Lower bounds of the plans of a space (plan_space.h): seconds of a step, by the forecast, and
-   bytes of a rank; no compiled plan is below them. They need no compiled plan.
+/* Lower bounds of the plans of a space (plan_space.h): seconds of a step by the forecast, and bytes
+   of a rank. A plan gets its bounds without being compiled, and no compiled plan is below them.
 
-   Each comes from a few small programs of the same model, of two layers and as if of three, on
-   the ranks of one copy of the model: the differences are the cost of one layer, and the cost of
-   one more micro-batch that of its samples. All plans with the same split of the layers share
-   them, whatever the order of their mesh: they say what is sent inside of a copy of the model,
-   and how many seconds of kernels these messages can hide, whatever they take (bound_small.c).
-   Before a split is measured, its layers take their share of one rank's work in whole tiles
-   without launches, and the bytes of gathers and sums that the smallest split of its kind has.
-   Messages of ZeRO between copies of the model are counted from the parameters, over each of its
-   axes, with one message of each layer at least: those that overlap are hidden by kernels at
-   most, not by other messages, since all take turns. A plan that promises much has small
-   programs of its own, with its copies and its ZeRO, for all of its messages. Values saved for
-   micro-batches in flight are counted from the table of the schedule, which is simulated with
-   seconds of turns from the bodies of the loops over layers (layer_cost.c, bound_stages.c). The
-   bounds leave out padding, and copies from and to the host.
+   Small programs of the same model are compiled, with two layers and as if with three, on the ranks
+   of one copy of the model. Their differences give the cost of one layer, and that of one more
+   micro-batch. All plans with the same split of the layers share them in every order of the mesh:
+   they tell the messages inside of a copy of the model, and how many seconds of kernels these
+   messages can hide (bound_small.c). Before a split is measured, a layer costs its share of one
+   rank's work, in whole tiles and without launches, and the gathers and sums of the smallest split
+   of its kind.
 
-   A compiled plan bounds the bytes of those that differ from it by the order of the mesh alone, and
-   its saved values and temporaries those of plans that only shard or send in another way. */
+   The messages of ZeRO between copies of the model are counted from the parameters, for each of its
+   axes, at least one per layer. Those that overlap are hidden by kernels, never by other messages,
+   because messages take turns. A plan that is likely to win gets small programs of its own, with
+   its copies and its ZeRO, which give all of its messages.
+
+   Values saved for micro-batches in flight follow from the table of the pipeline's schedule. It is
+   simulated with the seconds of the bodies of the loops over layers (layer_cost.c, bound_stages.c).
+   Bounds leave out padding, and copies from and to the host.
+
+   A compiled plan also bounds the bytes of plans that differ from it only by the order of the mesh;
+   its saved values and temporaries bound those of plans that differ only in what they shard or
+   send. */
 #ifndef SHARDC_BOUND_H
 #define SHARDC_BOUND_H
 #include "plan_space.h"

@@ -1,9 +1,9 @@
-/* Small programs that make bounds sharper (bound.h), compiled two at once: of a plan and, if it
-   wants others, of a second plan that is likely to want its own next; else those of plans that
-   differ from the first in whether shards of gradients are added up, which are nearly always wanted
-   as well. A program of two layers is measured as if it had three where nothing outside of the
-   loops over layers depends on their number: messages inside of a copy of the model, and parameters
-   and gradients that ZeRO shards in each layer. Must not: judge. */
+/* Small programs that make bounds sharper (bound.h), compiled two at once: the second one is for
+   another plan that is likely to need its own next; without such a plan, it is for the plans that
+   differ from the first one in whether shards of gradients are added up, since nearly all searches
+   need these as well. If only the loops over layers depend on the number of layers, a program with
+   two layers is measured as if it had three. That covers the messages inside of a copy of the
+   model, and the parameters and gradients that ZeRO shards in each layer. Must not: judge. */
 #include "bound.h"
 #include "ir/plan/module_settings.h"
 #include "ir/support/num.h"

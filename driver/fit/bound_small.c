@@ -1,11 +1,16 @@
-/* Small programs of plans in bounds (bound.h): two of them, without stages, say what a plan
+/* Small programs of plans in bounds (bound.h). Two of them, without stages, tell what a plan
    computes and sends for each layer and micro-batch, and how many seconds of kernels its messages
-   can hide. Plans that differ by stages alone share the programs, and their links give the time of
-   the messages. For messages inside of a copy this is so whatever ZeRO sends, and in every order of
-   the mesh; where many copies make the compiler send or compute more, these bounds are those of one
-   copy. Programs of a plan without stages and `replica` have its whole mesh in its order, since the
-   compiler hides messages by what their links take: one more micro-batch takes nearly as many
-   seconds in them, with all layers, as in the plan. Must not: judge. */
+   can hide.
+
+   Plans that differ only by stages share the programs; the links of each plan give the time of its
+   messages. Messages inside of a copy of the model are the same for every ZeRO and every order of
+   the mesh. Where several copies make the compiler send or compute more, the bound is that of one
+   copy.
+
+   Programs of a plan without stages and `replica` have the plan's whole mesh in its order, because
+   the compiler decides by the time on the links which messages it hides. One more micro-batch then
+   takes nearly as many seconds in these programs, scaled to all layers, as in the plan. Must not:
+   judge. */
 #include "bound.h"
 #include "ir/support/num.h"
 #include <math.h>
