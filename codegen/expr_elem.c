@@ -3,7 +3,7 @@
 
    Arithmetic is plain IEEE, as the interpreter does it, but for two liberties: a division of many
    elements by one number multiplies by its reciprocal, and on GPUs what is only ever seen rounded
-   to 16 bits (rounded.c) may be made by shorter mathematics, or fused on the way out of products.
+   to 16 bits (rounded.c) may be made by shorter mathematics, or fused in the epilogue of products.
    Must not: read memory. */
 #include "expr.h"
 #include "ir/eights.h"

@@ -7,7 +7,7 @@
        begun by another CTA: sums to the workspace; barrier; one thread: flag of the share: release
        else: for each share after this one that has a part of the tile, in order:
                one thread: wait for its flag (acquire); barrier; add its sums; the flag is 0 again
-             way out
+             epilogue
 
    So sums are added in the order of k, and results depend on the number of CTAs alone, which the
    target says. A CTA leaves sums before it waits, and waits only for CTAs that began before it: no

@@ -23,7 +23,7 @@
    Operands that are codes of 8 bits have sums for each block and other ones for all: gemm_codes.c.
 
    With bulk tensor copies one thread does all that, and the barriers are others: gemm_bulk.c; with
-   such copies of results, sums stay in registers on their way out: gemm_leave.c. With equal shares
+   such copies of results, the epilogue takes sums from registers: gemm_leave.c. With equal shares
    CTAs have parts of tiles: gemm_shares.c. */
 #include "bulk.h"
 #include "gemm.h"
@@ -351,7 +351,7 @@ static void multiply_codes(Gemm *gemm, const Turn *turn, LLVMValueRef group) {
   emit_loop_end(gemm->e, &loop);
 }
 
-/* ---- the way out ---- */
+/* ---- epilogue ---- */
 
 typedef struct Out {         /* of a warp */
   LLVMValueRef room;         /* i32: its part of shared memory */

@@ -96,8 +96,8 @@ bool axis_crosses(const Module *m, const Machine *machine, int axis) {
   return n > 1 && machine->in_node % (stride_of(m, axis) * n) != 0;
 }
 
-/* The same inside of a node, where processors share it: of a processor's way out a ring has the
-   share of the ranks that it joins. */
+/* The same inside of a node, where the ranks of a processor share its link: a ring gets the share
+   of the ranks that it joins. */
 static double rate_inside(const Module *m, const Machine *machine, int axis) {
   int64_t here = machine->cpus > 1 ? (machine->in_node + machine->cpus - 1) / machine->cpus : 0;
   int64_t stride = stride_of(m, axis), n = m->mesh.at[axis].size;

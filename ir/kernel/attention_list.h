@@ -1,14 +1,15 @@
 /* The work of an attention kernel on a processor, from the module's lists of blocks
    (ir/mask/lists.h): rectangles of scores, and chunks of about equal work.
 
-   Each block of queries has some rectangles, by rising keys: tiles of queries, keys, and whether
-   positions admit all of them. Neighbouring tiles with the same keys are one rectangle, so that a
-   block of several tiles is computed as a dense one is; neighbouring blocks of keys are one range,
-   cut where the kernel's blocks of keys end. Inside partial blocks the mask is evaluated again. A
-   chunk is a range of units, a unit a block of a head or a whole head (attention_chunks.c).
+   A block of queries has a list of rectangles in the order of their keys. A rectangle is a range of
+   queries and one of keys, and says whether positions admit all of its scores. Neighbouring tiles
+   of queries with the same keys are one rectangle, so that a block of several tiles is computed
+   like a dense one. Neighbouring blocks of keys are one range, which ends where a block of keys of
+   the kernel ends. The kernel evaluates the mask inside of partial blocks. A chunk is a range of
+   units; a unit is a block of a head or a whole head (attention_chunks.c).
 
-   Must not: hold absent blocks, or as much as all scores. The lists are constants of the kernel, so
-   `select` counts them, and refuses more than the target's `listed`. */
+   Must not: hold absent blocks, or as many entries as there are scores. The lists are constants of
+   the kernel, so `select` counts them, and refuses more than the target's `listed`. */
 #ifndef SHARDC_ATTENTION_LIST_H
 #define SHARDC_ATTENTION_LIST_H
 #include "attention_shape.h"

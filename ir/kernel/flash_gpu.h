@@ -1,13 +1,14 @@
 /* How attention is cut on a GPU. `select` decides and writes the numbers as attribute tile; the
    emitters read them back. Both ask flash_gpu_plan, so that they cannot disagree.
 
-   Every phase over the scores has rows, that stay in a CTA (16 for each warp), and columns, that
-   pass by in blocks: queries and keys where results belong to queries (attention, dq), keys and
-   queries where they belong to keys (dk, dv). Tiles in shared memory are rows of the head's width,
-   padded to whole fragments. Wide heads give several slices of the results to several CTAs.
+   Every phase over the scores has rows, which stay in a CTA (16 for each warp), and columns, which
+   it reads in blocks, one after the other. Rows are queries where results belong to queries
+   (attention, dq), and keys where they belong to keys (dk, dv); columns are the others. Tiles in
+   shared memory are rows of the head's width, padded to whole fragments. With wide heads several
+   CTAs compute slices of the results.
 
    With wgmma a CTA has two warpgroups that multiply, with 64 of its 128 rows each, and one that
-   copies; it stays on its multiprocessor and takes tile of rows after tile of rows. Columns pass
+   copies; it stays on its multiprocessor and computes one tile of rows after another. Columns pass
    through a ring of stages, each of which holds a tile of two operands. */
 #ifndef SHARDC_FLASH_GPU_H
 #define SHARDC_FLASH_GPU_H

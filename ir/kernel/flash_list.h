@@ -6,9 +6,11 @@
    kernels evaluate them in full runs as well. A tile over several blocks of a pattern is listed if
    any of them is. CTAs with equal lists share one.
 
-   Must not: be as large as all scores; `select` refuses lists above the target's `listed`. If
-   positions alone exclude little (no mask, data, causal), there are no lists, and kernels evaluate
-   the mask over intervals (codegen/attention_head.c). */
+   If positions alone exclude little (no mask, data, causal), there are no lists: kernels evaluate
+   the mask over intervals (codegen/attention_head.c).
+
+   Must not: have as many entries as there are scores; `select` refuses lists above the target's
+   `listed`. */
 #ifndef SHARDC_FLASH_LIST_H
 #define SHARDC_FLASH_LIST_H
 #include "flash_gpu.h"

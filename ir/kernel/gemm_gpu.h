@@ -29,7 +29,7 @@ enum GemmTile {              /* entries of attribute tile */
                 GEMM_BY,     /* GemmBy: who brings operands to shared memory, who takes results */
                 GEMM_COPY_A, /* GemmCopy of both operands */
                 GEMM_COPY_B,
-                GEMM_LANES, /* neighbouring columns that a thread takes on the way out */
+                GEMM_LANES, /* neighbouring columns of a thread in the epilogue */
                 GEMM_COUNT
 };
 
@@ -105,7 +105,7 @@ typedef struct GemmPlan {
   int64_t range;  /* tiles of k in one split; the last may have fewer */
   GemmSide a, b;
   int64_t stage;     /* bytes of one stage */
-  int64_t out_pitch; /* bytes between rows of the sums on their way out */
+  int64_t out_pitch; /* bytes between rows of the sums in the epilogue */
   int64_t out_rows;  /* rows of a warp that go out at once, through the ring's room */
   int passes;        /* until all have */
   int warps_m, warps_n;

@@ -1,6 +1,7 @@
-/* Rows whose largest element and sum of e^(x - largest) are found in one walk, and what such a
-   kernel knows of a position without looking at it: the rule that cuts it, the plan of its cut and
-   its emitter agree by these facts. */
+/* Rows of a softmax: their largest element and their sum of e^(x - largest) are found in one walk.
+   Conditions on a position (a mask, padding, the place of a label) that hold for a known part of
+   the row are not evaluated for it. The rule that cuts such a kernel, the plan of its cut and its
+   emitter share these facts. */
 #ifndef SHARDC_ONLINE_ROWS_H
 #define SHARDC_ONLINE_ROWS_H
 #include "nest.h"

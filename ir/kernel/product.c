@@ -209,7 +209,7 @@ static bool has_some(const Type *type, const ProductDims *dims) {
   return false;
 }
 
-/* Values that the way out of the sums reads and writes for each of them. */
+/* Values that the epilogue reads and writes for each sum. */
 static void find_elements(Product *product, const Fn *fn) {
   for (uint32_t i = 0; i < fn->args.n; i++) {
     const Type *type = value_type(fn, fn->args.at[i]);

@@ -50,8 +50,8 @@ typedef struct Product {
    all those of the other one. */
 bool product_sums_rows(const Fn *k, const Op *dot, const Op *sum);
 
-/* How many values the way out of the sums has for each of them that are no results: elements, and
-   those that columns sum. */
+/* How many values that are no results the epilogue has for each sum: elements that it reads, and
+   the value that columns sum. */
 static inline int product_others(const Product *product) {
   return product->elements + (product->columns != NO_VALUE);
 }

@@ -1,8 +1,10 @@
-/* Kernels that round to 8 bits what is contiguous across the summed dim (variant turned of family
-   row on GPUs): they read lines of one order and write codes in the other (codes.h). A CTA has a
-   block along the summed dim of 128 neighbours; or, if a block spans those as well, one block. A
-   second result has the same numbers in the order in which they are read, in blocks of these
-   neighbours. */
+/* Kernels that round to 8 bits an operand of a product whose summed dim is not the contiguous one
+   (variant `turned` of family row on GPUs). They read lines that are contiguous across the summed
+   dim, and write codes that are contiguous along it (codes.h).
+
+   A CTA takes one block of the summed dim for 128 neighbours across it; if a block spans the
+   neighbours as well, it takes one block. A second result may hold the codes of the same numbers in
+   the order of the operand, in blocks of the 128 neighbours. */
 #ifndef SHARDC_ROW_TURNED_H
 #define SHARDC_ROW_TURNED_H
 #include "ir/codes.h"

@@ -1,9 +1,10 @@
-/* Operands and results as bulk tensor copies (TMA) see them: at most five dims, the contiguous one
-   first, and the box that one copy brings or takes. The driver encodes such a description as 128
-   bytes, which a kernel gets as parameters after its buffers (codegen/nvptx/phase.c,
+/* Operands and results as bulk tensor copies (TMA) describe them: at most five dims, the contiguous
+   one first, and the box that one copy moves. The driver encodes a description as 128 bytes, which
+   a kernel gets as parameters after its buffers (codegen/nvptx/phase.c,
    runtime/device/cuda/cuda_kernel.c).
 
-   What does not exist in a dim is brought as zeros, and not taken. */
+   In a box that reaches beyond the size of a dim, a copy to shared memory fills the elements
+   outside with zeros, and a copy from shared memory leaves them out. */
 #ifndef SHARDC_TENSOR_MAP_H
 #define SHARDC_TENSOR_MAP_H
 #include "ir/ir.h"

@@ -2,16 +2,19 @@
    faster.
 
    A CTA of NCCL needs a multiprocessor of its own, and a kernel by wgmma stays on all of them until
-   it ends. So a message that is ready while such a kernel runs waits for its end, and one in flight
-   makes the kernel take up to twice as long (timeline.c). With attribute `spare` a kernel has fewer
-   CTAs, and so takes longer, whether messages travel or not; pass `select` cuts it for that number.
+   it ends. So a message that becomes ready during such a kernel waits for its end, and a message in
+   flight makes the kernel take up to twice as long (timeline.c). A kernel with attribute `spare`
+   has fewer CTAs: it takes longer, with and without messages. Pass `select` cuts it for that
+   number.
 
-   The clock of forecasts decides, entry by entry, the step first: of all kernels and none the
-   better one is changed kernel by kernel, as long as kernels compute and wait for fewer seconds.
-   Settings made.spare tell how many of the step's kernels leave multiprocessors, and these seconds:
-   as decided, if none do, and if all do. Without a machine block that gives a forecast, and without
-   messages in flight, nothing is left. The choice follows from the module alone, so it is that of
-   all ranks of the program. Must not: change the order of kernels. */
+   The clock of the forecast decides entry by entry, the step first. It compares two programs, in
+   which all kernels or none leave multiprocessors; the better one is then changed kernel by kernel,
+   as long as kernels compute and wait for fewer seconds. Settings made.spare hold the number of the
+   step's kernels that leave multiprocessors, and the seconds as decided, with none and with all.
+
+   Without a forecast for the machine, and without messages in flight, no kernel leaves any. The
+   choice depends on the module alone, so all ranks of the program make the same one. Must not:
+   change the order of kernels. */
 #include "ir/communicator.h"
 #include "ir/cost/count.h"
 #include "ir/cost/forecast.h"
@@ -132,7 +135,7 @@ static void decide(Sparing *sparing, const Fn *entry) {
 
 void pass_spare(Module *m) {
   const Fn *step = ir_main_entry(m);
-  if (module_setting(m, "made.compared", NULL)) { /* by a search: nobody waits */
+  if (module_setting(m, "made.compared", NULL)) { /* searches compare plans without these waits */
     m->target.channels = 0;
     return;
   }

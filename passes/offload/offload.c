@@ -264,7 +264,7 @@ Tier offload_op_tier(const Fn *f, const Tier *tier, const Op *o) {
   return TIER_device;
 }
 
-/* ---- uploads for a product's way out ---- */
+/* ---- uploads for a product's epilogue ---- */
 
 /* Uploads the kept values and parameters from which v is made element by element. */
 static void upload_kept(TierRewrite *tiers, ValueId v, bool *seen) {

@@ -22,12 +22,12 @@ enum { LOADED = 40 };                     /* bytes of a multiprocessor and cycle
 enum { TAKE_SHARE = 1200 };               /* cycles: an atomic addition, which the CTA waits for */
 enum { LINE = 128, FAR_ROWS = 32 << 10 }; /* bytes: of a cache line; of a row of k, for loaded */
 static const double FEW_WARPS = 0.8;      /* of the rate, with half of them */
-/* Cycles of an element on its way out by bulk copies: the ends of a tile of a kernel written by
+/* Cycles of an element that leaves by bulk copies: the ends of a tile of a kernel written by
    hand with such copies (bench/cuda/wgmma.cu) took 0.77 us on an H100. */
 static const double LEAVES = 0.026;
-/* .. for each element that such copies bring: to read it, as shared memory gives 128 bytes a cycle.
-   The copy itself passes while the tile is multiplied. Sums of columns take about as many, for
-   shuffles. No run has timed either. */
+/* Cycles to read an element that such copies bring: shared memory gives 128 bytes a cycle, and the
+   copy runs while the tile is multiplied. Sums of columns take about as many, for shuffles. No run
+   has timed either. */
 static const double COMES = 0.016;
 static const double GROUP_CYCLES = 60, GROUP_COLUMN = 4.88, WORTH_OTHERS = 0.98;
 
@@ -103,15 +103,14 @@ static double reduce_cycles(const GemmPlan *plan) {
   return plan->phases == 1 ? 0 : 4000 + (double)plan->workspace * 2 / 1000;
 }
 
-/* Cycles that an element takes longer on its way out, if each vector of a ragged tile is stored
+/* Cycles that an element takes longer in the epilogue, if each vector of a ragged tile is stored
    after a branch: loads of other operands then wait for stores before them. */
 static double branches(const GpuProduct *product, const GemmPlan *plan) {
   bool ragged = plan->m % plan->tile[GEMM_M] || plan->n % plan->tile[GEMM_N];
   return !ragged ? 0 : product->k->args.n > 2 && plan->phases == 1 ? 0.24 : 0.02;
 }
 
-/* By wgmma: a CTA to a multiprocessor, which takes tile after tile; only the sums' way out is not
-   hidden. */
+/* By wgmma: one CTA per multiprocessor takes tile after tile; only the epilogue is not hidden. */
 static double cycles_of_groups(const GpuProduct *product, const GemmPlan *plan,
                                const ProductShape *shape) {
   int64_t each = ceil_div(gemm_tiles(plan), gpu_ctas(product->m, product->k)),
