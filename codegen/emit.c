@@ -8,6 +8,7 @@
    e->lanes. The attribute min-legal-vector-width is never written: without it LLVM uses 512-bit
    registers on every AVX-512 machine. */
 #include "device_code.h"
+#include <llvm-c/DebugInfo.h>
 #include <stdio.h>
 
 /* Whether 31 bits hold every index, every offset into a buffer and every number of a point. */
@@ -207,11 +208,24 @@ Loop emit_loop(Emit *e, LLVMValueRef from, LLVMValueRef to, int64_t step, int ca
   return loop;
 }
 
+/* Metadata of a loop names itself first. */
+static void keep_rolled(Emit *e, LLVMValueRef back) {
+  static const char word[] = "llvm.loop.unroll.disable", kind[] = "llvm.loop";
+  LLVMMetadataRef text = LLVMMDStringInContext2(e->context, word, sizeof word - 1),
+                  operand[] = {LLVMTemporaryMDNode(e->context, NULL, 0),
+                               LLVMMDNodeInContext2(e->context, &text, 1)},
+                  node = LLVMMDNodeInContext2(e->context, operand, 2);
+  LLVMMetadataReplaceAllUsesWith(operand[0], node);
+  LLVMSetMetadata(back, LLVMGetMDKindIDInContext(e->context, kind, sizeof kind - 1),
+                  LLVMMetadataAsValue(e->context, node));
+}
+
 void emit_loop_end(Emit *e, Loop *loop) {
   LLVMValueRef step = LLVMConstInt(LLVMTypeOf(loop->i), (uint64_t)loop->step, 1);
   LLVMValueRef next = LLVMBuildNSWAdd(e->builder, loop->i, step, "next");
   LLVMBasicBlockRef last = LLVMGetInsertBlock(e->builder);
-  LLVMBuildBr(e->builder, loop->head);
+  LLVMValueRef back = LLVMBuildBr(e->builder, loop->head);
+  if (loop->rolled) keep_rolled(e, back);
   LLVMAddIncoming(loop->i, &next, &last, 1);
   for (int c = 0; c < loop->carried; c++) {
     LLVMValueRef v = loop->next[c] ? loop->next[c] : loop->phi[c];

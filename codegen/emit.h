@@ -94,6 +94,7 @@ typedef struct Loop {
   LLVMValueRef phi[MAX_CARRIED], next[MAX_CARRIED]; /* carried values; next not set: stays */
   int carried;
   int64_t step;
+  bool rolled; /* set by the caller: LLVM does not unroll it */
 } Loop;
 /* for (i = from; i < to; i += step), i of the type of `from`, with carried values: initial values
    in, read loop->phi, set loop->next, after emit_loop_end loop->phi are the final values. Bodies

@@ -83,7 +83,7 @@ static TileLoad load_of(Gemm *gemm, bool is_b) {
   load.memory = is_b ? gemm->p.elem_b : gemm->p.elem_a;
   load.shared = gemm->g.math == GEMM_MMA ? gemm->p.compute : ELEM_f32;
   load.threads = (int)gemm->g.threads[0], load.mn0 = is_b ? gemm->n0 : gemm->m0;
-  load.always = gemm->g.math != GEMM_FMA;
+  load.repeats = true, load.always = gemm->g.math != GEMM_FMA;
   LLVMValueRef offset = tile_offset(&gemm->w, &gemm->p.batch, is_b, gemm->batch);
   load.base = LLVMBuildInBoundsGEP2(emit->builder, emit_memory_type(emit, load.memory),
                                     emit_buffer(emit, is_b ? gemm->p.arg_b : gemm->p.arg_a),

@@ -8,7 +8,7 @@
    at once where alignment is known, single words of f32 otherwise. All other data is loaded into
    registers when the copy begins, and rounded and stored when it ends; more than a few pieces are
    copied one after the other when the copy begins, because their addresses would fill the
-   registers. Rows, columns and elements of k that do not exist become zeros. */
+   registers. Rows, columns and elements of k that do not exist become zeros (but see `repeats`). */
 #include "load.h"
 
 static LLVMValueRef both(Warp *w, LLVMValueRef a, LLVMValueRef b) {
@@ -58,8 +58,9 @@ static LLVMValueRef place_of(Warp *w, const GemmSide *side, LLVMValueRef row, LL
 static LLVMValueRef locate(Warp *w, const TileLoad *load, LLVMValueRef mn, LLVMValueRef *present) {
   mn = warp_add(w, load->mn0, mn);
   if (load->mn_extent % load->mn_tile) {
-    *present = warp_less(w, mn, warp_i32(w, load->mn_extent));
-    mn = LLVMBuildSelect(w->e->builder, *present, mn, warp_i32(w, 0), "");
+    LLVMValueRef exists = warp_less(w, mn, warp_i32(w, load->mn_extent));
+    mn = LLVMBuildSelect(w->e->builder, exists, mn, warp_i32(w, 0), "");
+    if (!load->repeats) *present = exists;
   }
   return tile_offset(w, &load->mn, load->is_b, mn);
 }
@@ -226,6 +227,7 @@ static void move_pieces(Warp *w, TileLoad *load, LLVMValueRef kt, LLVMValueRef s
     move_piece(w, load, &load->item[i], kt, stage);
   if (!rolled(load)) return;
   Loop i = emit_loop(w->e, warp_i32(w, 0), warp_i32(w, load->items), 1, 0, NULL);
+  i.rolled = true; /* else loads of all pieces begin before the first one is stored */
   TilePiece piece = piece_at(w, load, i.i);
   move_piece(w, load, &piece, kt, stage);
   emit_loop_end(w->e, &i);

@@ -25,6 +25,8 @@ typedef struct TileLoad {
   Elem memory, shared;                          /* of an element in each of them */
   int threads;
   bool none_held; /* what is not asynchronous is stored at once: no registers hold it meanwhile */
+  bool repeats;   /* rows and columns that do not exist are the first one again, not zeros: nobody
+                     stores what becomes of them, and no test fills registers */
   bool always;    /* a tile that does not exist is written as well, so that no branch is needed */
   LLVMValueRef base, mn0; /* first element of the batch; i32: first mn of the CTA */
   /* set by tile_load_setup */
