@@ -49,7 +49,6 @@ static TileLoad load_of(FlashGpu *flash_gpu, ValueId value, bool keys, bool colu
   TileLoad load = {.side = column ? flash_gpu->g.column : flash_gpu->g.row,
                    .memory = flash_gpu->elem,
                    .shared = flash_gpu->elem};
-  load.none_held = flash->grad; /* whose sums fill the registers */
   load.side.async = (flash_gpu->g.tile[FLASH_GPU_COPY] - 1) & bit;
   load.k = one_dim(row, keys ? flash->keys : flash->queries, flash_stride(flash_gpu, value, row));
   load.mn = one_dim(flash->dim, flash->width, flash_stride(flash_gpu, value, flash->dim));
@@ -57,6 +56,9 @@ static TileLoad load_of(FlashGpu *flash_gpu, ValueId value, bool keys, bool colu
   load.mn_extent = flash->width, load.mn_tile = flash_gpu->g.width;
   load.threads = 2 * (int)flash_gpu->g.tile[FLASH_GPU_ROWS], load.mn0 = warp_i32(&flash_gpu->w, 0);
   load.base = flash_base(flash_gpu, value, row);
+  /* sums of gradients fill the registers */
+  load.side.held =
+      !flash->grad && gemm_pieces_of(&load.side, load.threads).items <= PIECES_UNROLLED;
   tile_load_setup(&flash_gpu->w, &load, at);
   return load;
 }

@@ -6,9 +6,9 @@
 
    Data whose layout is the same in memory and in shared memory is copied asynchronously: 16 bytes
    at once where alignment is known, single words of f32 otherwise. All other data is loaded into
-   registers when the copy begins, and rounded and stored when it ends; more than a few pieces are
-   copied one after the other when the copy begins, because their addresses would fill the
-   registers. Rows, columns and elements of k that do not exist become zeros (but see `repeats`). */
+   registers when the copy begins, and rounded and stored when it ends (`held`), or its pieces are
+   copied one after the other when the copy begins, where they would fill the registers. Rows,
+   columns and elements of k that do not exist become zeros (but see `repeats`). */
 #include "load.h"
 
 static LLVMValueRef both(Warp *w, LLVMValueRef a, LLVMValueRef b) {
@@ -90,7 +90,7 @@ static LLVMValueRef nth_element(Warp *w, const TileLoad *load, LLVMValueRef piec
 }
 
 static bool rolled(const TileLoad *load) {
-  return load->items > LOAD_UNROLLED || (load->none_held && !load->quiet);
+  return load->quiet ? load->items > PIECES_UNROLLED : !load->side.held;
 }
 
 void tile_load_setup(Warp *w, TileLoad *load, int64_t at) {
@@ -101,12 +101,11 @@ void tile_load_setup(Warp *w, TileLoad *load, int64_t at) {
   must(load->threads >= 32, "kernel %s: %d threads copy a tile", w->e->k->name, load->threads);
   load->quiet = side->async || (load->memory == ELEM_f32 && load->shared == ELEM_f32);
   load->each = 16 / side->elem;
-  int64_t pieces = side->columns / load->each;
-  for (load->parts = 1; pieces % load->parts || pieces / load->parts > load->threads;)
-    load->parts++;
-  load->at = at, load->across = pieces / load->parts,
-  load->parts_apart = load->threads / load->across;
-  load->items = (int)((side->rows * load->parts + load->parts_apart - 1) / load->parts_apart);
+  SidePieces of = gemm_pieces_of(side, load->threads);
+  load->parts = (int)of.parts, load->across = of.across, load->parts_apart = of.apart;
+  load->at = at, load->items = (int)of.items;
+  must(load->quiet || !side->held || load->items <= PIECES_UNROLLED,
+       "kernel %s: %d pieces are held", w->e->k->name, load->items);
   load->piece = warp_rem(w, w->thread, load->across);
   load->first = warp_div(w, w->thread, load->across);
   for (int i = 0; !rolled(load) && i < load->items; i++)
@@ -226,11 +225,11 @@ static void move_pieces(Warp *w, TileLoad *load, LLVMValueRef kt, LLVMValueRef s
   for (int i = 0; !rolled(load) && i < load->items; i++)
     move_piece(w, load, &load->item[i], kt, stage);
   if (!rolled(load)) return;
-  Loop i = emit_loop(w->e, warp_i32(w, 0), warp_i32(w, load->items), 1, 0, NULL);
-  i.rolled = true; /* else loads of all pieces begin before the first one is stored */
-  TilePiece piece = piece_at(w, load, i.i);
+  Loop loop = emit_loop(w->e, warp_i32(w, 0), warp_i32(w, load->items), 1, 0, NULL);
+  loop.rolled = true; /* else loads of all pieces begin before the first one is stored */
+  TilePiece piece = piece_at(w, load, loop.i);
   move_piece(w, load, &piece, kt, stage);
-  emit_loop_end(w->e, &i);
+  emit_loop_end(w->e, &loop);
 }
 
 /* Tiles that do not exist: zeros where a copy writes them, else the last tile again. */

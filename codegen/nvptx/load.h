@@ -7,7 +7,7 @@
 #include "ir/kernel/gemm_gpu.h"
 #include "warp.h"
 
-enum { LOAD_UNROLLED = 4, LOAD_EACH = 8 };
+enum { LOAD_EACH = 8 };
 
 typedef struct TilePiece {      /* of 16 bytes, that a thread copies */
   LLVMValueRef row, piece;      /* i32: its row in the tile; which of the row it is */
@@ -24,10 +24,9 @@ typedef struct TileLoad {
   int64_t mn_extent, k_extent, mn_tile, k_tile; /* elements there are; of a tile */
   Elem memory, shared;                          /* of an element in each of them */
   int threads;
-  bool none_held; /* what is not asynchronous is stored at once: no registers hold it meanwhile */
-  bool repeats;   /* rows and columns that do not exist are the first one again, not zeros: nobody
+  bool repeats; /* rows and columns that do not exist are the first one again, not zeros: nobody
                      stores what becomes of them, and no test fills registers */
-  bool always;    /* a tile that does not exist is written as well, so that no branch is needed */
+  bool always;  /* a tile that does not exist is written as well, so that no branch is needed */
   LLVMValueRef base, mn0; /* first element of the batch; i32: first mn of the CTA */
   /* set by tile_load_setup */
   bool quiet;                /* asynchronous, by 16 or 4 bytes */
@@ -37,9 +36,9 @@ typedef struct TileLoad {
   int64_t across;            /* pieces of a part */
   int64_t parts_apart;       /* parts from piece to piece of a thread */
   LLVMValueRef first, piece; /* i32: the thread's first part; which piece of a part it copies */
-  TilePiece item[LOAD_UNROLLED];
+  TilePiece item[PIECES_UNROLLED];
   LLVMValueRef offset[LOAD_EACH], present[LOAD_EACH]; /* along mn, of whole rows: of each element */
-  LLVMValueRef held[LOAD_UNROLLED][4];                /* words between begin and end */
+  LLVMValueRef held[PIECES_UNROLLED][4];              /* words between begin and end */
   LLVMValueRef now; /* i1: the tile exists; NULL: it does, or a branch has tested it */
 } TileLoad;
 

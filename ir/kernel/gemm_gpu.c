@@ -21,15 +21,18 @@ int64_t gemm_panel_bytes(const GemmSide *side) {
   return ceil_div(side->rows, WGMMA_COPY_ROWS) * WGMMA_COPY_ROWS * side->pitch;
 }
 
-static GemmSide side_of(const GemmPlan *plan, int64_t extent, int64_t copy, bool codes) {
+static GemmSide side_of(const GemmPlan *plan, int64_t extent, int64_t copy, Elem memory,
+                        bool codes) {
   GemmSide side = {.along_k = copy % 2 == COPY_SINGLE_K,
                    .async = copy == COPY_ASYNC_K || copy == COPY_ASYNC_MN,
                    .wide = copy >= COPY_WIDE_K,
                    .swizzled = halves(plan),
                    .panels = plan->math == GEMM_WGMMA,
+                   .passes = halves(plan) || memory != ELEM_f32,
                    .elem = codes          ? 1
                            : halves(plan) ? 2
                                           : 4};
+  side.passes &= !side.async;
   side.rows = side.along_k ? extent : plan->tile[GEMM_K];
   side.columns = side.along_k ? plan->tile[GEMM_K] : extent;
   side.pitch = side.panels ? WGMMA_PANEL : side.columns * side.elem;
@@ -146,13 +149,14 @@ GemmPlan gemm_plan(const Product *product, GemmMath math, const int64_t tile[GEM
   plan.tiles_k = ceil_div(plan.k, tile[GEMM_K]);
   plan.splits = gemm_is_shared(&plan) ? 1 : tile[GEMM_SPLITS];
   plan.range = ceil_div(plan.tiles_k, plan.splits);
-  plan.a = side_of(&plan, tile[GEMM_M], tile[GEMM_COPY_A], product->codes);
-  plan.b = side_of(&plan, tile[GEMM_N], tile[GEMM_COPY_B], product->codes);
+  plan.a = side_of(&plan, tile[GEMM_M], tile[GEMM_COPY_A], product->elem_a, product->codes);
+  plan.b = side_of(&plan, tile[GEMM_N], tile[GEMM_COPY_B], product->elem_b, product->codes);
   plan.stage = plan.a.bytes + plan.b.bytes;
   plan.warps_m = (int)(tile[GEMM_M] / tile[GEMM_WARP_M]);
   plan.warps_n = (int)(tile[GEMM_N] / tile[GEMM_WARP_N]);
   plan_out(&plan);
   plan_phases(product, &plan);
+  gemm_hold(&plan);
   if (seeks(product, tile)) {
     plan.seek_ctas = plan.batches * plan.tiles_m, plan.seek_at = plan.workspace;
     plan.workspace += plan.seek_ctas * 4;

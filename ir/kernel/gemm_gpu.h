@@ -92,6 +92,9 @@ typedef struct GemmSide { /* an operand's tile in shared memory */
   bool swizzled; /* 16-byte pieces of a row change places: piece ^ (row's number) */
   bool panels;   /* rows are in panels of 128 bytes, one after the other, the last one perhaps
                     partly empty (wgmma) */
+  bool passes;   /* through registers: what memory has is not what shared memory gets */
+  bool held;     /* .. in which it stays while the tile before it is multiplied; otherwise its
+                    pieces are stored one after the other */
   int elem;      /* bytes of an element */
   int64_t rows, columns, pitch, bytes; /* columns are contiguous; pitch: bytes between rows */
 } GemmSide;
@@ -127,6 +130,21 @@ typedef struct GemmPlan {
 static inline int64_t gemm_depth(const Product *product) {
   return product->codes ? WGMMA_PANEL : WGMMA_K;
 }
+/* Registers that a thread of a CTA of that many threads may have. */
+int64_t gemm_registers_most(int64_t threads);
+/* .. and those that the assembler needs without spilling, estimated from above. */
+int64_t gemm_registers(const GemmPlan *plan);
+/* Which operands are held: those for which there are registers. */
+void gemm_hold(GemmPlan *plan);
+typedef struct SidePieces { /* of 16 bytes: how threads divide those of a tile */
+  int64_t parts;            /* of a row, where threads are fewer than its pieces */
+  int64_t across;           /* pieces of a part */
+  int64_t apart;            /* parts from piece to piece of a thread */
+  int64_t items;            /* pieces of a thread */
+} SidePieces;
+/* More are not unrolled, and not held. */
+enum { PIECES_UNROLLED = 4 };
+SidePieces gemm_pieces_of(const GemmSide *side, int64_t threads);
 /* ctas: that warpgroups have at most (multiprocessors of the target). */
 GemmPlan gemm_plan(const Product *product, GemmMath math, const int64_t tile[GEMM_COUNT],
                    int64_t ctas);

@@ -50,12 +50,11 @@ static bool may_hold(const GemmPlan *plan, const GemmSide *side) {
 
 /* Both, or only the operand that has fewer pieces, or none. */
 void gemm_hold(GemmPlan *plan) {
-  GemmSide *a = &plan->a, *b = &plan->b;
   if (plan->math == GEMM_WGMMA) return;
-  a->held = may_hold(plan, a), b->held = may_hold(plan, b);
+  plan->a.held = may_hold(plan, &plan->a), plan->b.held = may_hold(plan, &plan->b);
   for (int i = 0; i < 2; i++) {
     if (gemm_registers(plan) <= gemm_registers_most(plan->threads[0])) return;
-    bool drop_a = a->held && (!b->held || held(plan, a) >= held(plan, b));
-    *(drop_a ? &a->held : &b->held) = false;
+    bool drop_a = plan->a.held && (!plan->b.held || held(plan, &plan->a) >= held(plan, &plan->b));
+    *(drop_a ? &plan->a.held : &plan->b.held) = false;
   }
 }

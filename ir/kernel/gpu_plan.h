@@ -82,8 +82,6 @@ typedef struct GpuProduct {
 GpuProduct gpu_product_of(const Module *m, const Fn *k, GemmMath math, int64_t limit);
 GemmPlan gpu_product_plan(const GpuProduct *product, const int64_t *cut);
 bool gpu_product_fits(const GpuProduct *product, const int64_t *cut);
-/* Registers that the assembler needs for a thread without spilling, estimated from above. */
-int64_t gpu_product_registers(const GemmPlan *plan);
 
 /* Attention: a cut is rows and columns of a block of scores. */
 FlashGpuPlan gpu_flash_plan(const Module *m, const Fn *k, const Flash *f, const int64_t *cut);

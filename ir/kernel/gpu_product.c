@@ -1,21 +1,13 @@
 /* Which cuts of a dot a GPU can run, and the parts that all of them share; see gpu_plan.h.
 
-   The assembler gives a thread at most 255 registers, fewer where a CTA has many threads, and
-   spills the rest to memory, which is many times slower. So a cut fits only where an estimate of
-   its registers says so; the assembler, where it is installed, confirms (codegen/assemble.h) and
-   never decides: the same model gives the same kernels with and without it. */
+   A cut fits only where an estimate of its registers says so (gemm_registers.c); the assembler,
+   where it is installed, confirms (codegen/assemble.h) and never decides: the same model gives the
+   same kernels with and without it. */
 #include "gpu_plan.h"
 #include "ir/codes.h"
 #include "ir/support/num.h"
 
 enum { PIECE = 16, MOST_WARPS = 16, MOST_STAGES = 8, MOST_SPLITS = 1024, MOST_SHARED = 1 << 30 };
-enum { REGISTER_FILE = 65536, MOST_REGISTERS = 255 };
-
-/* that a thread of a CTA of that many threads may have */
-static int64_t gpu_registers(int64_t threads) {
-  return min_i64(REGISTER_FILE / threads / 8 * 8, MOST_REGISTERS);
-}
-
 /* ---- what no cut chooses ---- */
 
 /* Whole pieces where alignment is known; else along what is contiguous. */
@@ -69,20 +61,6 @@ GemmPlan gpu_product_plan(const GpuProduct *product, const int64_t *cut) {
 }
 
 /* ---- what can be ---- */
-
-/* Registers of an operand that passes through registers: its data, and addresses. */
-static int64_t passing(const GemmPlan *plan, const GemmSide *side) {
-  return plan->math != GEMM_MMA || side->async ? 0 : side->wide ? 16 : 32;
-}
-
-/* Sums; on tensor cores the words of two steps of k, of which one is read while the other is
-   multiplied by the emitter; addresses. */
-int64_t gpu_product_registers(const GemmPlan *plan) {
-  int64_t m = plan->tile[GEMM_WARP_M], n = plan->tile[GEMM_WARP_N], sums = m * n / 32;
-  if (plan->math == GEMM_WGMMA) return gpu_registers(plan->threads[0]);
-  int64_t most = max_i64(passing(plan, &plan->a), passing(plan, &plan->b));
-  return plan->math == GEMM_FMA ? sums + 64 : sums + 2 * (m + n) / 4 + 48 + most;
-}
 
 static bool power_within(int64_t n, int64_t low, int64_t high) {
   return n >= low && n <= high && !(n & (n - 1));
@@ -209,5 +187,5 @@ bool gpu_product_fits(const GpuProduct *product, const int64_t *cut) {
   if (threads > 32 * MOST_WARPS || plan.shared[0] > product->limit) return false;
   if (!side_fits(&plan.a, threads) || !side_fits(&plan.b, threads)) return false;
   if (cut[GEMM_M] * cut[GEMM_N] % (product->fixed[GEMM_LANES] * threads)) return false;
-  return split_fits(&plan) && gpu_product_registers(&plan) <= gpu_registers(threads);
+  return split_fits(&plan) && gemm_registers(&plan) <= gemm_registers_most(threads);
 }

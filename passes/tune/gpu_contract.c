@@ -81,8 +81,7 @@ static double loaded(const GemmPlan *plan) {
 
 /* CTAs that share a multiprocessor, of `each` that it has in all. */
 static int64_t sharing(const GpuProduct *product, const GemmPlan *plan, int64_t each) {
-  int64_t most =
-      gpu_resident(product->m, plan->shared[0], plan->threads[0], gpu_product_registers(plan));
+  int64_t most = gpu_resident(product->m, plan->shared[0], plan->threads[0], gemm_registers(plan));
   return each < most ? each : most;
 }
 
