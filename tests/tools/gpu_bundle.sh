@@ -29,6 +29,14 @@ ends 4 'no GPU that can be used' env SHARDC_LIBCUDA=/nowhere/libcuda.so.1 "$bund
 ends 2 'no part is called' "$bundle/run" --only nothing
 # A bundle of few parts.
 ends 2 'no part is called nothing' "$root/tools/gpu-bundle" --only nothing few
+ends 2 'no part is called l.sses' "$root/tools/gpu-bundle" --only l.sses few
+ends 2 'needs a value' "$root/tools/gpu-bundle" --for
+ends 2 'no target is called sm_77' "$root/tools/gpu-bundle" --for sm_77 few
+ends 2 'is no number of bytes' "$root/tools/gpu-bundle" --for sm_90a:1e5 few
+ends 2 'two directories' "$root/tools/gpu-bundle" few more
+mkdir -p mine/run
+ends 1 'and no bundle' "$root/tools/gpu-bundle" --no-build --build "$build" mine
+check test -d mine/run
 "$root/tools/gpu-bundle" --quick --no-build --build "$build" --only densities few
 check test ! -e few/steps.list -a ! -e few/losses.list -a ! -e few/variants
 ends 0 'losses: not in this bundle' bare few/run --quick --out small
