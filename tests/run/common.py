@@ -1,5 +1,5 @@
 """Shared by the end-to-end tests: run a command, fail with its output, make small texts to train on."""
-import array, atexit, json, os, shutil, subprocess, sys, tempfile
+import array, atexit, json, os, shutil, struct, subprocess, sys, tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.normpath(os.path.join(HERE, '..', '..'))
@@ -36,19 +36,33 @@ def has_mpi():
                               capture_output=True).returncode
 
 
-def tensors(data):
-    """Bytes of each tensor of a file of safetensors, by name."""
-    n = int.from_bytes(data[:8], 'little')
-    at = {k: v['data_offsets'] for k, v in json.loads(data[8:8 + n]).items() if k != '__metadata__'}
-    return {k: data[8 + n + a:8 + n + b] for k, (a, b) in at.items()}
+def entries(data):
+    """(dtype, shape, bytes) of each tensor of a file of safetensors, by name."""
+    at = 8 + int.from_bytes(data[:8], 'little')
+    return {k: (t['dtype'], t['shape'], data[at + t['data_offsets'][0]:at + t['data_offsets'][1]])
+            for k, t in json.loads(data[8:at]).items() if k != '__metadata__'}
+
+
+def tensors(data): return {k: raw for k, (_, _, raw) in entries(data).items()}
 
 
 def floats(path):
     """The f32 tensors of a file of safetensors, by name, as flat arrays."""
-    data = read(path)
-    at = 8 + int.from_bytes(data[:8], 'little')
-    return {k: array.array('f', data[at + t['data_offsets'][0]:at + t['data_offsets'][1]])
-            for k, t in json.loads(data[8:at]).items() if k != '__metadata__' and t['dtype'] == 'F32'}
+    return {k: array.array('f', raw) for k, (t, _, raw) in entries(read(path)).items() if t == 'F32'}
+
+
+def numbers(path, *types):
+    """(dtype, numbers) of each tensor of these types, by name."""
+    form = {'F32': 'f', 'BF16': 'f', 'I32': 'i', 'U8': 'B'}
+    wide = lambda raw: b''.join(b'\0\0' + raw[i:i + 2] for i in range(0, len(raw), 2))
+    return {k: (t, tuple(array.array(form[t], wide(raw) if t == 'BF16' else raw)))
+            for k, (t, _, raw) in entries(read(path)).items() if t in types}
+
+
+def bf16(x):
+    """The nearest bf16 of an f32, ties to even."""
+    bits = struct.unpack('<I', struct.pack('<f', x))[0]
+    return struct.unpack('<f', struct.pack('<I', bits + 0x7fff + (bits >> 16 & 1) & 0xffff0000))[0]
 
 
 def apart(a, b):

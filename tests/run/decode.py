@@ -6,8 +6,8 @@ allocated only by `sample`.
 
     python3 decode.py SHARDC
 """
-import array, json, os, re, shutil, struct, sys
-from common import EXAMPLES, check, read, run, text_file, workdir
+import json, os, re, shutil, sys
+from common import EXAMPLES, check, floats, run, text_file, workdir
 
 SHARDC, WORK = os.path.abspath(sys.argv[1]), workdir()
 HEAD = '''use "std"
@@ -141,12 +141,7 @@ def sample(exe, cache, *more):
     return run(exe, 'sample', '--out', 'run', '--cache', cache, *more, cwd=WORK)[0]
 
 
-def tensor(path, name):
-    data = read(path)
-    n, = struct.unpack('<Q', data[:8])
-    t = json.loads(data[8:8 + n])[name]
-    a = array.array('f'); a.frombytes(data[8 + n + t['data_offsets'][0]:8 + n + t['data_offsets'][1]])
-    return a.tolist()
+def tensor(path, name): return floats(path)[name].tolist()
 
 
 def logits(exe, cache, prompt):

@@ -6,23 +6,14 @@ either program. The test also checks refusals.
 
     python3 delay.py SHARDC
 """
-import array, json, math, os, random, shutil, struct, subprocess, sys
-from common import EXAMPLES, check, read, run, workdir
+import array, json, math, os, random, shutil, subprocess, sys
+from common import EXAMPLES, check, floats, run, workdir
+from small_net import BATCH, COUNT, FEAT, HIDDEN, NET, PARAMS, gradient
 
 SHARDC, WORK = os.path.abspath(sys.argv[1]), workdir()
-BATCH, FEAT, HIDDEN, STEPS, AFTER, STOP = 16, 6, 10, 14, 5, 8
+STEPS, AFTER, STOP = 14, 5, 8
 LR, BETA1, BETA2, EPS, DECAY, CLIP, WARM = 1e-2, 0.9, 0.999, 1e-8, 0.1, 1.0, 4
-MODEL = f'''use "std"
-dims {{ Batch; Feat = {FEAT}; Hidden = {HIDDEN} }}
-model Net {{
-  input x [Batch, Feat] f32
-  input y [Batch] f32
-  param w [Feat, Hidden] ~ normal(0.5)
-  param b [Hidden] ~ normal(0.5) @nodecay
-  param v [Hidden] ~ normal(0.5)
-  loss mean[Batch]((dot[Hidden](relu(dot[Feat](x, w) + b), v) - y)^2)
-}}
-train t for Net {{
+MODEL = NET + f'''train t for Net {{
   batch {BATCH}
   steps {STEPS}
   data  columns(x = "x.f32", y = "y.f32") shuffle = off
@@ -44,8 +35,6 @@ plan bf16s for Net {{ mesh data = 2; place Batch -> data; zero 2 over data; prec
 DELAY = f'delay after = {AFTER}'
 PLANS = ('parts', 1), ('group', 1), ('two', 2), ('three', 2), ('tensor', 4)  # that differ from `one` in rounding alone
 HOSTED = 'group', 'two', 'three'
-PARAMS = [('w', FEAT * HIDDEN), ('b', HIDDEN), ('v', HIDDEN)]
-COUNT = sum(n for _, n in PARAMS)
 
 
 def write(delay): open(f'{WORK}/m.shard', 'w').write(MODEL % delay)
@@ -61,31 +50,7 @@ def data(bad=None):
     return [back(row) for row in x], back(y)
 
 
-def tensors(path):
-    """Names to flat lists."""
-    raw = read(path)
-    n = struct.unpack('<Q', raw[:8])[0]
-    head = json.loads(raw[8:8 + n])
-    head.pop('__metadata__', None)
-    return {k: struct.unpack(f'<{(b - a) // 4}f', raw[8 + n + a:8 + n + b])
-            for k, h in head.items() for a, b in [h['data_offsets']]}
-
-
 # ---- the algorithm ----
-def gradient(p, x, y):
-    g = [0.0] * COUNT
-    w, b, v = (p[at:] for at in (0, FEAT * HIDDEN, (FEAT + 1) * HIDDEN))
-    for row, target in zip(x, y):
-        a = [sum(row[k] * w[k * HIDDEN + h] for k in range(FEAT)) + b[h] for h in range(HIDDEN)]
-        d = 2 * (sum(max(a[h], 0) * v[h] for h in range(HIDDEN)) - target) / BATCH
-        for h in range(HIDDEN):
-            g[(FEAT + 1) * HIDDEN + h] += d * max(a[h], 0)
-            da = d * v[h] if a[h] > 0 else 0.0
-            g[FEAT * HIDDEN + h] += da
-            for k in range(FEAT): g[k * HIDDEN + h] += da * row[k]
-    return g
-
-
 def update(s, t, g, factor):
     """Update number t, from 1."""
     lr = LR * min(1, t / WARM)
@@ -123,7 +88,7 @@ def train(name, ranks=1, *more):
     start = [SHARDC, 'run', '-n', str(ranks)] if ranks > 1 else []
     run(*start, f'./{name}', 'train' if ranks == 1 else '--', *(['train'] if ranks > 1 else []), '--out', f'out.{name}',
         '--dump', f'{name}.st', *more, cwd=WORK)
-    return tensors(f'{WORK}/{name}.st')
+    return floats(f'{WORK}/{name}.st')
 
 
 def worst(a, b): return max(abs(x - y) for x, y in zip(a, b, strict=True))
@@ -138,7 +103,7 @@ def algorithm():
     compiled('one')
     at_once = train('one')
     run('./one', 'train', '--out', 'out.first', '--steps', '0', '--dump', 'first.st', cwd=WORK)
-    first = flat(tensors(f'{WORK}/first.st'))
+    first = flat(floats(f'{WORK}/first.st'))
     want = expected(first, x, y, STEPS)
     check(worst(flat(at_once), want['p']) < 3e-6, f'without delay: {worst(flat(at_once), want["p"])}')
     write(DELAY)

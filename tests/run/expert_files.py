@@ -4,8 +4,8 @@ Weights of small Mixtral, Qwen3-MoE and DeepSeek-V3 models under the names of Hu
 matrix or all experts in one: `--init` reads both, `export` writes the first of them, bit for bit. A file that lacks an
 expert, or has one more, is refused with its name.
 """
-import json, os, random, re, shutil, struct, sys
-from common import EXAMPLES, check, run, workdir
+import array, json, os, random, shutil, struct, sys
+from common import EXAMPLES, check, entries, run, workdir
 
 SHARDC, folder = os.path.abspath(sys.argv[1]), workdir()
 SIZES = {'Vocab': 48, 'Embed': 16, 'Mlp': 6, 'Layers': 2, 'Kv': 2, 'Group': 2, 'Head': 4, 'Seq': 16}
@@ -24,12 +24,8 @@ def write(path, tensors):
 
 
 def read(path):
-    data = open(path, 'rb').read()
-    n = struct.unpack('<Q', data[:8])[0]
-    head = json.loads(data[8:8 + n])
-    head.pop('__metadata__', None)
-    return {name: (x['shape'], list(struct.unpack(f'<{(x["data_offsets"][1] - x["data_offsets"][0]) // 4}f',
-            data[8 + n + x['data_offsets'][0]:8 + n + x['data_offsets'][1]]))) for name, x in head.items()}
+    with open(path, 'rb') as file: data = file.read()
+    return {k: (shape, array.array('f', raw).tolist()) for k, (_, shape, raw) in entries(data).items()}
 
 
 def numbers(r, shape):

@@ -5,8 +5,8 @@ random numbers, on outliers, on numbers below the smallest normal one. The bound
 than 0.9 by adversarial operands, forward and backward, in both formats. A small GPT-2 stays near its losses in bf16,
 also in micro-batches, and a resumed run has the same bits. Plans without a product to round are refused, GPUs warned.
 """
-import array, bisect, json, math, os, random, shutil, struct, sys
-from common import check, run, workdir
+import array, bisect, json, math, os, random, shutil, sys
+from common import bf16, check, floats, run, workdir
 
 SHARDC, FOLDER, WORK = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2]), workdir()
 BATCH, FEAT, OUT, BLOCK = 32, 256, 64, 128
@@ -76,13 +76,7 @@ def tiles(m, high, wide):
     return made
 
 
-def brain(x):
-    """Rounded to bf16."""
-    bits = struct.unpack('<I', struct.pack('<f', x))[0]
-    return struct.unpack('<f', struct.pack('<I', bits + 0x7fff + (bits >> 16 & 1) & 0xffff0000))[0]
-
-
-def brains(m): return [[brain(x) for x in row] for row in m]
+def brains(m): return [[bf16(x) for x in row] for row in m]
 
 
 def product(a, b):
@@ -109,10 +103,7 @@ def write(path, m): array.array('f', sum(m, [])).tofile(open(f'{WORK}/{path}', '
 
 
 def tensor(path, name, wide):
-    raw = open(f'{WORK}/{path}', 'rb').read()
-    n = struct.unpack('<Q', raw[:8])[0]
-    a, b = json.loads(raw[8:8 + n])[name]['data_offsets']
-    flat = array.array('f', raw[8 + n + a:8 + n + b]).tolist()
+    flat = floats(f'{WORK}/{path}')[name].tolist()
     return [flat[i:i + wide] for i in range(0, len(flat), wide)]
 
 

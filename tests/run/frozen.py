@@ -5,8 +5,8 @@ test also checks that whole gradients of plans with W0703 are counted as whole.
 
     python3 frozen.py SHARDC
 """
-import array, glob, json, os, random, re, shutil, signal, struct, subprocess, sys, time
-from common import check, read, run, workdir
+import array, glob, json, os, random, shutil, signal, struct, subprocess, sys, time
+from common import bf16, check, numbers, read, run, workdir
 
 SHARDC, WORK = os.path.abspath(sys.argv[1]), workdir()
 BATCH, SEQ, STEPS, STOP, WORDS = 8, 8, 4, 2, 32
@@ -89,22 +89,7 @@ def data():
                                                + a.tobytes())
 
 
-def bf16(x):
-    bits = struct.unpack('<I', struct.pack('<f', x))[0]
-    return struct.unpack('<f', struct.pack('<I', bits + 0x7fff + (bits >> 16 & 1) & 0xffff0000))[0]
-
-
-def tensors(path):
-    """By name: type and numbers."""
-    raw = read(path)
-    n, found = struct.unpack('<Q', raw[:8])[0], {}
-    for name, h in json.loads(raw[8:8 + n]).items():
-        if name == '__metadata__': continue
-        a, b = h['data_offsets']
-        bits = raw[8 + n + a:8 + n + b]
-        if h['dtype'] == 'BF16': bits = b''.join(b'\0\0' + bits[i:i + 2] for i in range(0, len(bits), 2))
-        if h['dtype'] in ('BF16', 'F32'): found[name] = h['dtype'], struct.unpack(f'<{len(bits) // 4}f', bits)
-    return found
+def tensors(path): return numbers(path, 'F32', 'BF16')
 
 
 def compiled(name): run(SHARDC, 'compile', 'm.shard', '--plan', name, '-o', name, '-q', '--quick', cwd=WORK)

@@ -6,8 +6,8 @@ and over two, on processors, over MPI, over the stand-in's NCCL; the weights tha
 bound. A NaN or an infinity is detected as in f32. The bytes sent equal the plan, a quarter of f32. The loss of a small
 GPT ends within 1 % of that in f32; bad words are refused.
 """
-import array, json, math, os, random, re, shutil, struct, sys
-from common import check, has_mpi, run, text_file, workdir
+import array, json, math, os, random, re, shutil, sys
+from common import check, floats, has_mpi, run, text_file, workdir
 
 SHARDC, WORK = os.path.abspath(sys.argv[1]), workdir()
 BLOCK, RANKS, FEAT, READ = 256, 4, 64 * 256, 48
@@ -59,11 +59,7 @@ def rows(seed):
     return [f32(row) for row in made]
 
 
-def tensor(path, name):
-    raw = open(f'{WORK}/{path}', 'rb').read()
-    n = struct.unpack('<Q', raw[:8])[0]
-    a, b = json.loads(raw[8:8 + n])[name]['data_offsets']
-    return struct.unpack(f'<{(b - a) // 4}f', raw[8 + n + a:8 + n + b])
+def tensor(path, name): return tuple(floats(f'{WORK}/{path}')[name])
 
 
 def trained(plan, name, how='local', sets=(), expect=0):

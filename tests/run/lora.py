@@ -6,7 +6,7 @@ base + alpha / rank * b a; every plan computes the one-rank program, exactly; re
     lora.py SHARDC EXAMPLES [golden: leaves `hf` and `fresh` in the folder of that name, for PEFT]
 """
 import itertools, json, os, random, re, shutil, subprocess, sys
-from common import HERE, check, floats, read, run, workdir
+from common import HERE, check, entries, floats, read, run, workdir
 
 SHARDC, EXAMPLES, WORK = os.path.abspath(sys.argv[1]), sys.argv[2], workdir()
 os.chdir(WORK)
@@ -96,9 +96,8 @@ def exports():
     check('lora_a is in the file, but the model has no parameter for it' in said, f'adapters of a dump: {said}')
     check('--merge: the model was compiled without' in run('./pre', 'export', '--resume=r0', '--out', 'x', '--merge',
                                                            expect=2)[1], '--merge without adapters')
-    data = read('ad/adapter_model.safetensors')
-    head = json.loads(data[8:8 + int.from_bytes(data[:8], 'little')])
-    shapes = {k.split('layers.0.')[1]: v['shape'] for k, v in head.items() if 'layers.0.' in k}
+    head = entries(read('ad/adapter_model.safetensors'))
+    shapes = {k.split('layers.0.')[1]: shape for k, (_, shape, _) in head.items() if 'layers.0.' in k}
     check(shapes['self_attn.o_proj.lora_A.weight'] == [4, 64] and shapes['mlp.down_proj.lora_B.weight'] == [64, 4]
           and shapes['mlp.down_proj.lora_A.weight'] == [4, 96], str(shapes))
 
@@ -184,9 +183,8 @@ def transposed():
                                '  lora Rank alpha = 2 of h.*.attn, h.*.mlp\n  optim adamw }\n')
     run(SHARDC, 'compile', 'g.shard', '--model', 'S', '-o', 'g', '--quick')
     run('./g', 'train', '--out', 'rg'), run('./g', 'export', '--resume=rg', '--out', 'ag')
-    data = read('ag/adapter_model.safetensors')
-    head = json.loads(data[8:8 + int.from_bytes(data[:8], 'little')])
-    shape = {re.sub(r'.*h\.0\.', '', k): v['shape'] for k, v in head.items() if 'shape' in v}
+    head = entries(read('ag/adapter_model.safetensors'))
+    shape = {re.sub(r'.*h\.0\.', '', k): of for k, (_, of, _) in head.items()}
     check(shape['attn.c_attn.lora_A.weight'] == [2, 32] and shape['attn.c_attn.lora_B.weight'] == [96, 2], str(shape))
     check(shape['mlp.c_proj.lora_A.weight'] == [2, 128] and shape['mlp.c_proj.lora_B.weight'] == [32, 2], str(shape))
     check('base_model.model.transformer.h.0.attn.c_attn.lora_A.weight' in head, str(list(head)))

@@ -5,25 +5,16 @@ run gives the same bits.
 
     python3 onebit.py SHARDC
 """
-import array, json, math, os, random, re, shutil, struct, sys
-from common import check, has_mpi, read, run, workdir
+import array, json, math, os, random, re, shutil, sys
+from common import check, has_mpi, numbers, read, run, workdir
+from small_net import BATCH, COUNT, FEAT, HIDDEN, NET, PARAMS, gradient
 
 SHARDC, WORK = os.path.abspath(sys.argv[1]), workdir()
 RUN = SHARDC, 'run', '--quick'
-BATCH, FEAT, HIDDEN, WORKERS, BLOCK, STEPS, FREEZE, FIRST, RENEW = 16, 6, 10, 4, 8, 50, 10, 5, 2
+WORKERS, BLOCK, STEPS, FREEZE, FIRST, RENEW = 4, 8, 50, 10, 5, 2
 LR, BETA1, BETA2, EPS, DECAY = 1e-2, 0.9, 0.999, 1e-8, 0.1
 EVEN_LR = 3e-3
-MODEL = f'''use "std"
-dims {{ Batch; Feat = {FEAT}; Hidden = {HIDDEN} }}
-model Net {{
-  input x [Batch, Feat] f32
-  input y [Batch] f32
-  param w [Feat, Hidden] ~ normal(0.5)
-  param b [Hidden] ~ normal(0.5) @nodecay
-  param v [Hidden] ~ normal(0.5)
-  loss mean[Batch]((dot[Hidden](relu(dot[Feat](x, w) + b), v) - y)^2)
-}}
-train t for Net {{
+MODEL = NET + f'''train t for Net {{
   batch {BATCH}
   steps {STEPS}
   data  columns(x = "x.f32", y = "y.f32") shuffle = off
@@ -67,35 +58,10 @@ def data():
     return written('', x, y)
 
 
-def tensors(path):
-    """Names to flat lists."""
-    raw = read(path)
-    n = struct.unpack('<Q', raw[:8])[0]
-    head = json.loads(raw[8:8 + n])
-    head.pop('__metadata__', None)
-    kinds = {'F32': 'f', 'I32': 'i', 'U8': 'B'}
-    return {k: tuple(array.array(kinds[h['dtype']], raw[8 + n + a:8 + n + b]))
-            for k, h in head.items() for a, b in [h['data_offsets']]}
+def tensors(path): return {k: v for k, (_, v) in numbers(path, 'F32', 'I32', 'U8').items()}
 
 
-# ---- the model, and its gradient over some samples, each weighing 1 / BATCH ----
-PARAMS = [('w', FEAT * HIDDEN), ('b', HIDDEN), ('v', HIDDEN)]
-COUNT = sum(n for _, n in PARAMS)
 SIZE = -(-COUNT // (WORKERS * BLOCK)) * WORKERS * BLOCK  # with padding
-
-
-def gradient(p, x, y):
-    g = [0.0] * SIZE
-    w, b, v = (p[at:] for at in (0, FEAT * HIDDEN, (FEAT + 1) * HIDDEN))
-    for row, target in zip(x, y):
-        a = [sum(row[k] * w[k * HIDDEN + h] for k in range(FEAT)) + b[h] for h in range(HIDDEN)]
-        d = 2 * (sum(max(a[h], 0) * v[h] for h in range(HIDDEN)) - target) / BATCH
-        for h in range(HIDDEN):
-            g[(FEAT + 1) * HIDDEN + h] += d * max(a[h], 0)
-            da = d * v[h] if a[h] > 0 else 0.0
-            g[FEAT * HIDDEN + h] += da
-            for k in range(FEAT): g[k * HIDDEN + h] += da * row[k]
-    return g
 
 
 # ---- the algorithm ----
@@ -155,7 +121,7 @@ def step(s, t, x, y, lr=LR, often=0):
     """Step number t, from 1."""
     at = (t - 1) * BATCH % len(x)
     each = BATCH // WORKERS
-    parts = [gradient(s['p'], x[i:i + each], y[i:i + each]) for i in range(at, at + BATCH, each)]
+    parts = [gradient(s['p'], x[i:i + each], y[i:i + each], SIZE) for i in range(at, at + BATCH, each)]
     if t > FREEZE and t not in renewals(often): frozen(s, parts)
     else: adamw(s, t, parts)
     rate = lr / (1 - BETA1 ** t)

@@ -6,7 +6,7 @@ ZeRO, schedules, micro-batches; and the conditioned one, whose stages send messa
 bytes. ROWS: number of rows (default: all).
 """
 import json, os, random, re, shutil, struct, sys
-from common import ROOT, check, read, run, workdir
+from common import ROOT, check, floats, read, run, workdir
 from many import npy
 from pairs import greedy
 
@@ -54,12 +54,7 @@ def plan(row):
 
 
 def tensors(path):
-    raw = read(path)
-    n = struct.unpack('<Q', raw[:8])[0]
-    head = {k: h for k, h in json.loads(raw[8:8 + n]).items() if k != '__metadata__' and h['dtype'] == 'F32'}
-    at = lambda h: raw[8 + n + h['data_offsets'][0]:8 + n + h['data_offsets'][1]]
-    return {k: struct.unpack(f'<{len(at(h)) // 4}f', at(h)) for k, h in head.items()
-            if not k.startswith(('norm', 'out.', 'logits.', 'decode.'))}
+    return {k: v for k, v in floats(path).items() if not k.startswith(('norm', 'out.', 'logits.', 'decode.'))}
 
 
 def train(row, name, ranks):

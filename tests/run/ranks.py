@@ -4,8 +4,8 @@ The executable of a plan over data and tensor runs as four processes of this mac
 weights that it exports are those of one rank up to rounding; so are those of two rounds of accumulation with `else
 Seq`.
 """
-import array, json, os, shutil, struct, sys
-from common import check, read, run, text_file, workdir
+import json, os, shutil, sys
+from common import check, floats, run, text_file, workdir
 
 SHARDC, folder = os.path.abspath(sys.argv[1]), workdir()
 MODEL = '''use "gpt2"
@@ -43,11 +43,7 @@ def numbers(plan):
 def weights(plan):
     """Name -> numbers of the parameters that the newest checkpoint's export holds."""
     run(*start(plan), 'export', '--resume', f'run_{plan}', '--out', f'export_{plan}', cwd=folder)
-    data = read(f'{folder}/export_{plan}/model.safetensors')
-    size, = struct.unpack('<Q', data[:8])
-    head = json.loads(data[8:8 + size])
-    return {name: array.array('f', data[8 + size + t['data_offsets'][0]:8 + size + t['data_offsets'][1]])
-            for name, t in head.items() if name != '__metadata__'}
+    return floats(f'{folder}/export_{plan}/model.safetensors')
 
 
 def start(plan): return (f'./{plan}',) if plan == 'one' else (SHARDC, 'run', f'./{plan}', '-n', '4', '--')

@@ -6,7 +6,7 @@ scale and counters. Ranks (data, ZeRO 0 to 3, tensor) skip steps together and tr
 gradient that is not finite at the smallest scale, or a loss, ends the run as in other types, whatever `on_nan` says.
 """
 import json, os, random, re, shutil, subprocess, sys, time
-from common import EXAMPLES, check, read, run, text_file, workdir
+from common import check, read, run, tensors, text_file, workdir
 
 SHARDC, folder = os.path.abspath(sys.argv[1]), workdir()
 MODEL = '''use "gpt2"
@@ -46,17 +46,13 @@ def without_time(out):
     return [{k: v for k, v in x.items() if not k.endswith('ms') and k != 'slowest'} for x in lines(out)]
 
 
-def tensors(out, step):
+def checkpoint(out, step):
     return read(f'{folder}/{out}.run/step-{step:06d}/rank-00000.safetensors')
 
 
 def parameters_and_moments(path):
     """name: bytes, of all that an update writes"""
-    data = read(path)
-    size = int.from_bytes(data[:8], 'little')
-    head = json.loads(data[8:8 + size])
-    at = {k: v['data_offsets'] for k, v in head.items() if k != '__metadata__' and '.of.' not in k}
-    return {k: data[8 + size + a:8 + size + b] for k, (a, b) in at.items()}
+    return {k: v for k, v in tensors(read(path)).items() if '.of.' not in k}
 
 
 def worst(a, b): return max(abs(x['loss'] - y['loss']) for x, y in zip(lines(a), lines(b), strict=True))
@@ -103,7 +99,7 @@ for k in range(3):
     time.sleep(rng.uniform(0, 0.05))
     p.kill(), p.wait()
     train('one', f'k{k}', '--resume')
-    check(without_time(f'k{k}') == without_time('one') and tensors(f'k{k}', 40) == tensors('one', 40),
+    check(without_time(f'k{k}') == without_time('one') and checkpoint(f'k{k}', 40) == checkpoint('one', 40),
           'a resumed run has other bits')
 
 # ---- many ranks and parts ----

@@ -8,8 +8,8 @@ checks refusals and warnings.
 
     python3 states.py SHARDC
 """
-import array, json, math, os, random, shutil, struct, subprocess, sys
-from common import EXAMPLES, check, read, run, workdir
+import array, json, math, os, random, shutil, subprocess, sys
+from common import EXAMPLES, bf16, check, numbers, read, run, workdir
 
 SHARDC, WORK = os.path.abspath(sys.argv[1]), workdir()
 BATCH, FEAT, OUT, STEPS, STOP = 16, 6, 8, 12, 5
@@ -51,27 +51,10 @@ DECAYS = {'w': DECAY, 'b': 0}
 def write(optim, more=''): open(f'{WORK}/m.shard', 'w').write(MODEL % (optim, more))
 
 
-def tensors(path):
-    """By name: type and numbers."""
-    raw = read(path)
-    n = struct.unpack('<Q', raw[:8])[0]
-    head, found = json.loads(raw[8:8 + n]), {}
-    for name, h in head.items():
-        if name == '__metadata__': continue
-        a, b = h['data_offsets']
-        bits = raw[8 + n + a:8 + n + b]
-        if h['dtype'] == 'BF16': bits = b''.join(b'\0\0' + bits[i:i + 2] for i in range(0, len(bits), 2))
-        if h['dtype'] == 'U8': found[name] = h['dtype'], tuple(bits)
-        if h['dtype'] in ('BF16', 'F32'): found[name] = h['dtype'], struct.unpack(f'<{len(bits) // 4}f', bits)
-    return found
+def tensors(path): return numbers(path, 'F32', 'BF16', 'U8')
 
 
 # ---- the algorithms ----
-def bf16(x):
-    bits = struct.unpack('<I', struct.pack('<f', x))[0]
-    return struct.unpack('<f', struct.pack('<I', bits + 0x7fff + (bits >> 16 & 1) & 0xffff0000))[0]
-
-
 def data():
     r = random.Random(3)
     x = [[r.gauss(0, 1) for _ in range(FEAT)] for _ in range(STEPS * BATCH)]
