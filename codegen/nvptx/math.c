@@ -23,40 +23,33 @@ static LLVMValueRef on_lanes(Emit *e, const char *name, int n, LLVMValueRef *arg
   return all;
 }
 
-static LLVMValueRef real(Emit *e, LLVMValueRef x, double v) {
-  return emit_splat(e, emit_f32(e, v), emit_lanes_of(x));
-}
-
-static LLVMValueRef word(Emit *e, LLVMValueRef x, int64_t v) {
-  return emit_splat(e, simt_i32(e, v), emit_lanes_of(x));
-}
-
 static LLVMValueRef clamp(Emit *e, LLVMValueRef x, double low, double high) {
-  LLVMValueRef most[] = {x, real(e, x, high)};
+  LLVMValueRef most[] = {x, simt_f32_like(e, x, high)};
   LLVMValueRef least[] = {emit_intrinsic(e, "llvm.minimum", LLVMTypeOf(x), 2, most),
-                          real(e, x, low)};
+                          simt_f32_like(e, x, low)};
   return emit_intrinsic(e, "llvm.maximum", LLVMTypeOf(x), 2, least);
 }
 
 LLVMValueRef nvptx_exp(Emit *e, LLVMValueRef x) {
   LLVMBuilderRef builder = e->builder;
-  LLVMValueRef bounded = clamp(e, x, -88, 89), magic = real(e, x, 0x1.8p23);
-  LLVMValueRef down[] = {bounded, real(e, x, 0x1.715476p0), magic};
+  LLVMValueRef bounded = clamp(e, x, -88, 89), magic = simt_f32_like(e, x, 0x1.8p23);
+  LLVMValueRef down[] = {bounded, simt_f32_like(e, x, 0x1.715476p0), magic};
   LLVMValueRef sum = on_lanes(e, "llvm.nvvm.fma.rm.f", 3, down); /* its low bits are n */
   LLVMValueRef n = LLVMBuildFSub(builder, sum, magic, "");
-  LLVMValueRef f = emit_fma(e, bounded, real(e, x, 0x1.715476p0), LLVMBuildFNeg(builder, n, ""));
-  f = emit_fma(e, bounded, real(e, x, 0x1.4ae0cp-26), f);
-  LLVMTypeRef words = LLVMTypeOf(word(e, x, 0));
-  LLVMValueRef biased =
-      LLVMBuildAdd(builder, LLVMBuildBitCast(builder, sum, words, ""), word(e, x, 127), "");
-  LLVMValueRef scale = LLVMBuildShl(builder, biased, word(e, x, 23), "");
+  LLVMValueRef f =
+      emit_fma(e, bounded, simt_f32_like(e, x, 0x1.715476p0), LLVMBuildFNeg(builder, n, ""));
+  f = emit_fma(e, bounded, simt_f32_like(e, x, 0x1.4ae0cp-26), f);
+  LLVMTypeRef words = LLVMTypeOf(simt_i32_like(e, x, 0));
+  LLVMValueRef biased = LLVMBuildAdd(builder, LLVMBuildBitCast(builder, sum, words, ""),
+                                     simt_i32_like(e, x, 127), "");
+  LLVMValueRef scale = LLVMBuildShl(builder, biased, simt_i32_like(e, x, 23), "");
   scale = LLVMBuildBitCast(builder, scale, LLVMTypeOf(x), "");
   return LLVMBuildFMul(builder, on_lanes(e, "llvm.nvvm.ex2.approx.ftz.f", 1, &f), scale, "");
 }
 
 /* 2^(x log2 e): the product is rounded, which is |x| 6e-8 of the power; right for any x. */
 LLVMValueRef nvptx_exp_negative(Emit *e, LLVMValueRef x) {
-  LLVMValueRef power = LLVMBuildFMul(e->builder, x, real(e, x, 0x1.715476p0), "");
+  LLVMValueRef power = LLVMBuildFMul(e->builder, x, simt_f32_like(e, x, 0x1.715476p0), "");
   return on_lanes(e, "llvm.nvvm.ex2.approx.ftz.f", 1, &power);
 }
 
@@ -88,11 +81,12 @@ static LLVMValueRef tanh_approx(Emit *e, LLVMValueRef x) {
 LLVMValueRef nvptx_tanh_rounded(Emit *e, LLVMValueRef x, Rounding to) {
   if (to == ROUNDED_bf16) return tanh_approx(e, x);
   LLVMBuilderRef builder = e->builder;
-  LLVMValueRef twice = LLVMBuildFMul(builder, x, real(e, x, 0x1.715476p1), "");
+  LLVMValueRef twice = LLVMBuildFMul(builder, x, simt_f32_like(e, x, 0x1.715476p1), "");
   LLVMValueRef power = on_lanes(e, "llvm.nvvm.ex2.approx.ftz.f", 1, &twice);
-  LLVMValueRef part = nvptx_reciprocal(e, LLVMBuildFAdd(builder, power, real(e, x, 1), ""));
-  LLVMValueRef all = emit_fma(e, part, real(e, x, -2), real(e, x, 1));
+  LLVMValueRef part =
+      nvptx_reciprocal(e, LLVMBuildFAdd(builder, power, simt_f32_like(e, x, 1), ""));
+  LLVMValueRef all = emit_fma(e, part, simt_f32_like(e, x, -2), simt_f32_like(e, x, 1));
   LLVMValueRef size = emit_intrinsic(e, "llvm.fabs", LLVMTypeOf(x), 1, &x);
-  LLVMValueRef tiny = LLVMBuildFCmp(builder, LLVMRealOLT, size, real(e, x, 0x1p-7), "");
+  LLVMValueRef tiny = LLVMBuildFCmp(builder, LLVMRealOLT, size, simt_f32_like(e, x, 0x1p-7), "");
   return LLVMBuildSelect(builder, tiny, x, all, "");
 }

@@ -16,14 +16,6 @@ LLVMValueRef emit_scales(Emit *e, uint32_t buffer, const Codes *codes) {
   return LLVMBuildInBoundsGEP2(e->builder, byte(e), emit_buffer(e, buffer), &at, 1, "");
 }
 
-static LLVMValueRef bits_like(Emit *e, LLVMValueRef x, int64_t n) {
-  return emit_splat(e, simt_i32(e, n), emit_lanes_of(x));
-}
-
-static LLVMValueRef float_like(Emit *e, LLVMValueRef x, double n) {
-  return emit_splat(e, emit_f32(e, n), emit_lanes_of(x));
-}
-
 static LLVMTypeRef words(Emit *e, LLVMValueRef x) {
   int lanes = emit_lanes_of(x);
   return lanes ? emit_vector(e, ELEM_i32, lanes) : LLVMInt32TypeInContext(e->context);
@@ -32,23 +24,24 @@ static LLVMTypeRef words(Emit *e, LLVMValueRef x) {
 LLVMValueRef codes_scale(Emit *e, const EightsFormat *format, LLVMValueRef most) {
   LLVMBuilderRef builder = e->builder;
   LLVMValueRef scale = LLVMBuildBitCast(builder, most, words(e, most), "");
-  scale = LLVMBuildAdd(builder, scale, bits_like(e, most, UP), "");
-  scale = LLVMBuildAnd(builder, scale, bits_like(e, most, 0xFFLL << FRACTION), "");
+  scale = LLVMBuildAdd(builder, scale, simt_i32_like(e, most, UP), "");
+  scale = LLVMBuildAnd(builder, scale, simt_i32_like(e, most, 0xFFLL << FRACTION), "");
   int64_t least = (int64_t)(BIAS + EIGHTS_LEAST_SCALE + format->top) << FRACTION;
-  LLVMValueRef lowest = bits_like(e, most, least);
+  LLVMValueRef lowest = simt_i32_like(e, most, least);
   LLVMValueRef below = LLVMBuildICmp(builder, LLVMIntULT, scale, lowest, "");
   scale = LLVMBuildSelect(builder, below, lowest, scale, "");
-  scale = LLVMBuildSub(builder, scale, bits_like(e, most, (int64_t)format->top << FRACTION), "");
+  scale =
+      LLVMBuildSub(builder, scale, simt_i32_like(e, most, (int64_t)format->top << FRACTION), "");
   scale = LLVMBuildBitCast(builder, scale, LLVMTypeOf(most), "");
-  LLVMValueRef fits =
-      LLVMBuildFCmp(builder, LLVMRealOLE, most, float_like(e, most, ldexp(1, EIGHTS_LARGEST)), "");
-  return LLVMBuildSelect(builder, fits, scale, float_like(e, most, NAN), "");
+  LLVMValueRef fits = LLVMBuildFCmp(builder, LLVMRealOLE, most,
+                                    simt_f32_like(e, most, ldexp(1, EIGHTS_LARGEST)), "");
+  return LLVMBuildSelect(builder, fits, scale, simt_f32_like(e, most, NAN), "");
 }
 
 LLVMValueRef codes_inverse(Emit *e, LLVMValueRef scale) {
   LLVMBuilderRef builder = e->builder;
   LLVMValueRef bits = LLVMBuildBitCast(builder, scale, words(e, scale), "");
-  bits = LLVMBuildSub(builder, bits_like(e, scale, 2LL * BIAS << FRACTION), bits, "");
+  bits = LLVMBuildSub(builder, simt_i32_like(e, scale, 2LL * BIAS << FRACTION), bits, "");
   LLVMValueRef inverse = LLVMBuildBitCast(builder, bits, LLVMTypeOf(scale), "");
   LLVMValueRef none = LLVMBuildFCmp(builder, LLVMRealUNO, scale, scale, "");
   return LLVMBuildSelect(builder, none, scale, inverse, "");

@@ -18,6 +18,14 @@ LLVMValueRef simt_i32(Emit *e, int64_t v) {
   return LLVMConstInt(LLVMInt32TypeInContext(e->context), (uint64_t)v, 1);
 }
 
+LLVMValueRef simt_i32_like(Emit *e, LLVMValueRef x, int64_t v) {
+  return emit_splat(e, simt_i32(e, v), emit_lanes_of(x));
+}
+
+LLVMValueRef simt_f32_like(Emit *e, LLVMValueRef x, double v) {
+  return emit_splat(e, emit_f32(e, v), emit_lanes_of(x));
+}
+
 LLVMValueRef simt_intrinsic(Emit *e, const char *name, int n, LLVMValueRef *args) {
   return emit_intrinsic_types(e, name, 0, NULL, n, args);
 }

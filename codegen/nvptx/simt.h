@@ -21,6 +21,8 @@ LLVMValueRef simt_cta(Emit *e);
 LLVMValueRef simt_lane(Emit *e); /* thread % 32 */
 LLVMValueRef simt_warp(Emit *e); /* thread / 32, the same register in the whole warp */
 LLVMValueRef simt_i32(Emit *e, int64_t v);
+LLVMValueRef simt_i32_like(Emit *e, LLVMValueRef x, int64_t v); /* with the lanes of x */
+LLVMValueRef simt_f32_like(Emit *e, LLVMValueRef x, double v);
 LLVMValueRef simt_index(Emit *e,
                         LLVMValueRef number); /* an i32 that is not negative, as e->index */
 
