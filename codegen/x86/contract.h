@@ -126,6 +126,10 @@ LLVMValueRef contract_amx(Contract *c, int vectors);
 void contract_amx_begin(Contract *c);
 void contract_amx_end(Contract *c);
 
+static inline LLVMTypeRef contract_vector(LLVMTypeRef type, int n) {
+  return n > 1 ? LLVMVectorType(type, (unsigned)n) : type;
+}
+
 /* Factors of side s: n neighbours along lanes or rows at one step of k; n steps of one of them,
    where k is contiguous. half: the step's second element does not exist. */
 LLVMValueRef contract_operand(Contract *c, ProductSide s, LLVMValueRef address, int n,

@@ -6,12 +6,8 @@
    Both halves of a product are added in f32; the machine's instruction takes denormals as zeros. */
 #include "contract.h"
 
-static LLVMTypeRef several(LLVMTypeRef type, int n) {
-  return n > 1 ? LLVMVectorType(type, (unsigned)n) : type;
-}
-
 static LLVMTypeRef whole(Contract *contract, int bits, int n) {
-  return several(LLVMIntTypeInContext(contract->e->context, (unsigned)bits), n);
+  return contract_vector(LLVMIntTypeInContext(contract->e->context, (unsigned)bits), n);
 }
 
 static Elem elem_of(const Contract *contract, ProductSide s) {
@@ -22,7 +18,7 @@ static Elem elem_of(const Contract *contract, ProductSide s) {
 static LLVMValueRef load(Contract *contract, Elem elem, LLVMValueRef address, int n,
                          LLVMValueRef mask) {
   Emit *emit = contract->e;
-  LLVMTypeRef type = several(contract_memory(emit, elem), n);
+  LLVMTypeRef type = contract_vector(contract_memory(emit, elem), n);
   if (mask) {
     LLVMTypeRef types[] = {type, contract->ptr};
     LLVMValueRef align =
@@ -64,7 +60,7 @@ static LLVMValueRef joined(Contract *contract, LLVMValueRef low, LLVMValueRef hi
     high = LLVMBuildShl(builder, high, n > 1 ? emit_splat(contract->e, shift, n) : shift, "");
     low = LLVMBuildOr(builder, low, high, "");
   }
-  return LLVMBuildBitCast(builder, low, several(contract->f32, n), "");
+  return LLVMBuildBitCast(builder, low, contract_vector(contract->f32, n), "");
 }
 
 /* Whether two vectors of f32 become one of bf16 by one instruction. */
@@ -109,7 +105,7 @@ LLVMValueRef contract_operand(Contract *contract, ProductSide side, LLVMValueRef
 
 LLVMValueRef contract_run(Contract *contract, ProductSide side, LLVMValueRef address, int n) {
   Elem elem = elem_of(contract, side);
-  LLVMTypeRef words = several(contract->f32, n);
+  LLVMTypeRef words = contract_vector(contract->f32, n);
   if (!contract->pairs) return contract_load(contract, elem, address, n, NULL);
   if (rounds_two(contract, elem, n)) {
     LLVMValueRef next =

@@ -7,10 +7,6 @@
 #include "contract_pack.h"
 #include "ir/support/num.h"
 
-static LLVMTypeRef several(LLVMTypeRef type, int n) {
-  return n > 1 ? LLVMVectorType(type, (unsigned)n) : type;
-}
-
 typedef struct PackA {
   Contract *c;
   LLVMValueRef src, dst, t0, t1, o0, o1, length, half;
@@ -41,7 +37,7 @@ static LLVMValueRef tile_column(PackA *pack, LLVMValueRef base, LLVMValueRef off
   if (stride == 1 || rows == 1)
     return contract_operand(contract, SIDE_A, tile_elements(emit, memory, base, offset),
                             mask ? contract->plan.lanes : rows, mask, half);
-  LLVMValueRef x = LLVMGetPoison(several(contract->f32, rows));
+  LLVMValueRef x = LLVMGetPoison(contract_vector(contract->f32, rows));
   for (int r = 0; r < rows; r++) {
     LLVMValueRef at = tile_add(emit, offset, emit_i64(emit, r * stride));
     LLVMValueRef one = tile_elements(emit, memory, base, at);
