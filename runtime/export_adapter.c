@@ -21,18 +21,6 @@ bool rt_adapters_of(const rt_program *program, const rt_tensor *weight, int adap
 
 /* ---- merging ---- */
 
-static int dim_at(const rt_tensor *tensor, const char *dim) { /* -1: it has none */
-  for (int i = 0; i < tensor->rank; i++)
-    if (!strcmp(tensor->dim[i], dim)) return i;
-  return -1;
-}
-
-static int64_t stride_of(const rt_tensor *tensor, int at) {
-  int64_t stride = 1;
-  for (int i = at + 1; i < tensor->rank; i++) stride *= tensor->size[i];
-  return at < 0 ? 0 : stride;
-}
-
 typedef struct AdapterFactor { /* lora_a or lora_b as doubles, those of a sum next to each other */
   double *at;
   int64_t step[RT_MAX_RANK]; /* by dims of the weight */
@@ -41,15 +29,15 @@ typedef struct AdapterFactor { /* lora_a or lora_b as doubles, those of a sum ne
 static AdapterFactor factor_of(const rt_tensor *weight, const rt_tensor *tensor, const void *data,
                                int rank_at) {
   int64_t n = rt_tensor_count(tensor), rank = tensor->size[rank_at],
-          inner = stride_of(tensor, rank_at);
+          inner = rt_tensor_stride(tensor, rank_at);
   AdapterFactor factor = {.at = rt_alloc(sizeof(double) * (size_t)(n ? n : 1))};
   for (int64_t i = 0; i < n; i++) { /* i = (outer * rank + r) * inner + k */
     int64_t k = i % inner, r = i / inner % rank, outer = i / inner / rank;
     factor.at[(outer * inner + k) * rank + r] = rt_elem_get((int)tensor->elem, data, i);
   }
   for (int i = 0; i < weight->rank; i++) {
-    int at = dim_at(tensor, weight->dim[i]);
-    int64_t stride = stride_of(tensor, at);
+    int at = rt_tensor_axis(tensor, weight->dim[i]);
+    int64_t stride = rt_tensor_stride(tensor, at);
     factor.step[i] = at < rank_at ? stride : stride * rank; /* without a dim: 0 */
   }
   return factor;
@@ -60,7 +48,7 @@ void rt_merge(const rt_program *program, const rt_tensor *weight, void *data, co
   const rt_tensor *first = &program->tensors[adapter[0]], *second = &program->tensors[adapter[1]];
   const char *alpha = rt_setting_of(program, "train.lora.alpha");
   int64_t rank = first->size[first->rank - 1], n = rt_tensor_count(weight);
-  int at = dim_at(second, first->dim[first->rank - 1]);
+  int at = rt_tensor_axis(second, first->dim[first->rank - 1]);
   double scale = (alpha ? strtod(alpha, NULL) : 0) / (double)rank;
   AdapterFactor fa = factor_of(weight, first, a, first->rank - 1),
                 fb = factor_of(weight, second, b, at);
@@ -100,7 +88,7 @@ static bool inputs_first(const rt_program *program, const rt_tensor *a, const ch
   for (const char *c = weight; *c; c++) stars += *c == '*';
   for (int i = 0; i < program->ntensors; i++)
     if (!strcmp(program->tensors[i].name, weight) && stars + from < program->tensors[i].rank)
-      return dim_at(a, program->tensors[i].dim[stars + from]) >= 0;
+      return rt_tensor_axis(a, program->tensors[i].dim[stars + from]) >= 0;
   return false;
 }
 

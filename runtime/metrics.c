@@ -32,30 +32,20 @@ void rt_curve_add(Curve *c, double step, double value) {
 }
 
 static void field(Json *json, const char *key, StepRecord *record) {
-  const struct {
-    const char *key;
-    int64_t *whole;
-    double *real;
-  } rows[] = {{"step", &record->step, NULL},
-              {"samples", &record->samples, NULL},
-              {"tokens", &record->tokens, NULL},
-              {"loss", NULL, &record->loss},
-              {"valid_loss", NULL, &record->valid_loss},
-              {"lr", NULL, &record->lr},
-              {"grad_norm", NULL, &record->norm},
-              {"scale", NULL, &record->scale},
-              {"counted", NULL, &record->counted},
-              {"ms", NULL, &record->milliseconds},
-              {"waited_ms", NULL, &record->waited},
-              {"slowest", NULL, &record->slowest},
-              {"slower_ms", NULL, &record->slower}};
-  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-    if (!strcmp(key, rows[i].key)) {
-      if (rows[i].whole) rt_json_int(json, rows[i].whole);
-      else rt_json_number(json, rows[i].real);
-      return;
-    }
-  rt_json_skip(json);
+  const JsonField rows[] = {{"step", &record->step, NULL},
+                            {"samples", &record->samples, NULL},
+                            {"tokens", &record->tokens, NULL},
+                            {"loss", NULL, &record->loss},
+                            {"valid_loss", NULL, &record->valid_loss},
+                            {"lr", NULL, &record->lr},
+                            {"grad_norm", NULL, &record->norm},
+                            {"scale", NULL, &record->scale},
+                            {"counted", NULL, &record->counted},
+                            {"ms", NULL, &record->milliseconds},
+                            {"waited_ms", NULL, &record->waited},
+                            {"slowest", NULL, &record->slowest},
+                            {"slower_ms", NULL, &record->slower}};
+  if (!rt_json_field(json, key, sizeof rows / sizeof *rows, rows)) rt_json_skip(json);
 }
 
 bool rt_metrics_line(Bytes line, StepRecord *record) {

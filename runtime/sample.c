@@ -38,23 +38,11 @@ typedef struct Sampler {
   RunTokenizer tokenizer;
 } Sampler;
 
-static int axis_of(const rt_tensor *t, const char *dim) {
-  for (int i = 0; i < t->rank; i++)
-    if (!strcmp(t->dim[i], dim)) return i;
-  return -1;
-}
-
-static int64_t stride_of(const rt_tensor *t, int axis) {
-  int64_t s = 1;
-  for (int i = t->rank - 1; i > axis; i--) s *= t->size[i];
-  return s;
-}
-
 /* An output that has the input's last dim (positions) and the dim that its tokens index. */
 static bool matches(const rt_tensor *out, const rt_tensor *in) {
   if (out->kind != RT_OUTPUT || !in->of || in->rank < 2 || strncmp(out->name, "out.", 4))
     return false;
-  int position = axis_of(out, in->dim[in->rank - 1]), vocab = axis_of(out, in->of);
+  int position = rt_tensor_axis(out, in->dim[in->rank - 1]), vocab = rt_tensor_axis(out, in->of);
   return position >= 0 && vocab >= 0 &&
          rt_tensor_count(out) == out->size[position] * out->size[vocab];
 }
@@ -112,10 +100,10 @@ static bool prepare(Sampler *sampler, Fault *f) {
     return rt_help(f, "`output logits` in the model, of the same dims as its input and Vocab");
   }
   if (!find_tensors(sampler, f)) return false;
-  int position = axis_of(sampler->output, sampler->input->dim[sampler->input->rank - 1]);
+  int position = rt_tensor_axis(sampler->output, sampler->input->dim[sampler->input->rank - 1]);
   sampler->seq = sampler->input->size[sampler->input->rank - 1],
   sampler->vocab = sampler->input->of_size;
-  sampler->position_stride = stride_of(sampler->output, position);
+  sampler->position_stride = rt_tensor_stride(sampler->output, position);
   sampler->whole = rt_alloc((size_t)(sampler->input->bytes + sampler->output->bytes));
   sampler->window = rt_alloc(sizeof(int32_t) * (size_t)sampler->seq);
   sampler->weight = rt_alloc(sizeof(double) * (size_t)sampler->vocab);
@@ -187,7 +175,8 @@ static void read_logits(Sampler *sampler) {
   int64_t bytes = rt_elem_bytes(sampler->output->elem), most = rt_span_most(d, part) / bytes - 1;
   bool window = sampler->from == sampler->output;
   int64_t row = window ? (sampler->length - 1) * sampler->position_stride : 0;
-  int64_t stride = stride_of(sampler->from, axis_of(sampler->from, sampler->input->of));
+  int64_t stride =
+      rt_tensor_stride(sampler->from, rt_tensor_axis(sampler->from, sampler->input->of));
   if (rt_is_placed(part)) {
     rt_tensor_gather(d, part, sampler->whole);
     take_logits(sampler, 0, sampler->vocab, sampler->whole + row * bytes, stride);

@@ -176,6 +176,16 @@ bool rt_json_number(Json *json, double *v) {
   return true;
 }
 
+bool rt_json_field(Json *json, const char *key, size_t n, const JsonField *rows) {
+  for (size_t i = 0; i < n; i++)
+    if (!strcmp(key, rows[i].key)) {
+      if (rows[i].whole) rt_json_int(json, rows[i].whole);
+      else rt_json_number(json, rows[i].real);
+      return true;
+    }
+  return false;
+}
+
 bool rt_json_bool(Json *json, bool *v) {
   if (literal(json, "true")) return *v = true;
   if (literal(json, "false")) return *v = false, true;

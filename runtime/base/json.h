@@ -24,6 +24,12 @@ bool rt_json_string(Json *json, char *out, size_t size); /* too long for out is 
 bool rt_json_int(Json *json, int64_t *v);
 bool rt_json_number(Json *json, double *v); /* null reads as NaN */
 bool rt_json_bool(Json *json, bool *v);
+typedef struct JsonField { /* a number of an object */
+  const char *key;
+  int64_t *whole;
+  double *real; /* if whole is NULL */
+} JsonField;
+bool rt_json_field(Json *json, const char *key, size_t n, const JsonField *rows); /* one of these */
 int rt_json_peek(Json *json); /* the character with which the next value begins; -1: none */
 bool rt_json_skip(Json *json);
 bool rt_json_done(Json *json); /* no error and nothing but space is left */

@@ -277,3 +277,15 @@ int64_t rt_tensor_count(const rt_tensor *tensor) {
   for (int i = 0; i < tensor->rank; i++) n *= tensor->size[i];
   return n;
 }
+
+int rt_tensor_axis(const rt_tensor *tensor, const char *dim) {
+  for (int i = 0; i < tensor->rank; i++)
+    if (!strcmp(tensor->dim[i], dim)) return i;
+  return -1;
+}
+
+int64_t rt_tensor_stride(const rt_tensor *tensor, int axis) {
+  int64_t stride = 1;
+  for (int i = axis + 1; i < tensor->rank; i++) stride *= tensor->size[i];
+  return axis < 0 ? 0 : stride;
+}

@@ -131,6 +131,8 @@ bool rt_entry_trains(const rt_entry *entry);
 bool rt_phase_replaces(rt_phase phase);
 const rt_tensor *rt_tensor_find(const rt_program *program, const char *name);
 int64_t rt_tensor_count(const rt_tensor *tensor);
+int rt_tensor_axis(const rt_tensor *tensor, const char *dim); /* -1: it has none */
+int64_t rt_tensor_stride(const rt_tensor *tensor, int axis);  /* elements; 0 for axis -1 */
 
 /* A tensor as the last entry left it; to write into, all of it or a part. Both hold until the next
    entry runs; that of a tensor without a view, which must be small, until the next span. */

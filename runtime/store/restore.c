@@ -65,23 +65,14 @@ static void read_files(Json *json, State *state, int64_t most) {
 }
 
 static void read_member(Json *json, const char *key, State *state, int64_t size) {
-  struct {
-    const char *key;
-    int64_t *whole;
-    double *real;
-  } rows[] = {{"schema", &state->schema, NULL},
-              {"step", &state->step, NULL},
-              {"samples", &state->samples, NULL},
-              {"tokens", &state->tokens, NULL},
-              {"seed", &state->seed, NULL},
-              {"loss", NULL, &state->loss},
-              {"valid_loss", NULL, &state->valid_loss}};
-  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-    if (!strcmp(key, rows[i].key)) {
-      if (rows[i].whole) rt_json_int(json, rows[i].whole);
-      else rt_json_number(json, rows[i].real);
-      return;
-    }
+  const JsonField rows[] = {{"schema", &state->schema, NULL},
+                            {"step", &state->step, NULL},
+                            {"samples", &state->samples, NULL},
+                            {"tokens", &state->tokens, NULL},
+                            {"seed", &state->seed, NULL},
+                            {"loss", NULL, &state->loss},
+                            {"valid_loss", NULL, &state->valid_loss}};
+  if (rt_json_field(json, key, sizeof rows / sizeof *rows, rows)) return;
   if (!strcmp(key, "model")) rt_json_string(json, state->model, sizeof state->model);
   else if (!strcmp(key, "program")) rt_json_string(json, state->program, sizeof state->program);
   else if (!strcmp(key, "data")) rt_json_string(json, state->data, sizeof state->data);
