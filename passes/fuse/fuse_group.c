@@ -471,37 +471,39 @@ static void add_columns(Fuse *fuse, OpId id, uint32_t g) {
   else materialise_results(fuse, op, reduce_group(fuse, id));
 }
 
-/* The product whose rows a sum adds up, if its kernel can: one sum for each kernel, on GPUs. */
-static uint32_t summing_product(Fuse *fuse, const Op *op) {
+/* The group of that kind that makes the operand of a sum, if kernels add up such sums: one for each
+   kernel, on GPUs. */
+static uint32_t summing_group(Fuse *fuse, const Op *op, GroupKind kind) {
   uint32_t after = fuse_after(fuse, op->in[0]), g = after - 1;
   if (!after || !fuse->m->target.sums || !module_on_gpu(fuse->m)) return UINT32_MAX;
   const FuseGroup *group = &fuse->groups.at[g];
-  if (group->kind != GROUP_contract || fuse->sum_of[group->anchor] != NO_OP) return UINT32_MAX;
   Elem elem = type(fuse, op->in[0])->elem;
-  bool fits = (elem == ELEM_f32 || elem_is_half(elem)) && group->space.tier == TIER_device &&
-              fuse_reduce_kind(fuse, op) == GROUP_column &&
-              product_sums_rows(fuse->f, &fuse->f->ops.at[group->anchor], op);
-  return fits && !tree_moves_own(fuse, op->in[0], g) ? g : UINT32_MAX;
+  bool fits = group->kind == kind && fuse->sum_of[group->anchor] == NO_OP &&
+              (elem == ELEM_f32 || elem_is_half(elem)) && group->space.tier == TIER_device;
+  return fits ? g : UINT32_MAX;
 }
 
-/* The group of attention whose gradients a sum adds up, if its kernel can: as of a product. Nothing
-   between gradients and sum is a view of a buffer. */
+/* The product whose rows a sum adds up, if its kernel can. */
+static uint32_t summing_product(Fuse *fuse, const Op *op) {
+  uint32_t g = summing_group(fuse, op, GROUP_contract);
+  bool fits = g != UINT32_MAX && fuse_reduce_kind(fuse, op) == GROUP_column &&
+              product_sums_rows(fuse->f, &fuse->f->ops.at[fuse->groups.at[g].anchor], op) &&
+              !tree_moves_own(fuse, op->in[0], g);
+  return fits ? g : UINT32_MAX;
+}
+
+/* The group of attention whose gradients a sum adds up, if its kernel can. Nothing between
+   gradients and sum is a view of a buffer. */
 static uint32_t summing_attention(Fuse *fuse, const Op *op) {
-  uint32_t after = fuse_after(fuse, op->in[0]), g = after - 1;
   FlashColumns columns;
-  if (!after || !fuse->m->target.sums || !module_on_gpu(fuse->m)) return UINT32_MAX;
-  const FuseGroup *group = &fuse->groups.at[g];
-  if (group->kind != GROUP_attention_grad || fuse->sum_of[group->anchor] != NO_OP)
-    return UINT32_MAX;
-  Elem elem = type(fuse, op->in[0])->elem;
-  bool fits = (elem == ELEM_f32 || elem_is_half(elem)) && group->space.tier == TIER_device &&
-              flash_sums_columns(fuse->f, op, &columns);
+  uint32_t g = summing_group(fuse, op, GROUP_attention_grad);
+  if (g == UINT32_MAX || !flash_sums_columns(fuse->f, op, &columns)) return UINT32_MAX;
   Tree tree = tree_of(fuse, op->in[0]);
   for (uint32_t i = 0; i < tree.leaves.n; i++) {
     const FuseValue *leaf = value(fuse, tree.leaves.at[i]);
-    fits &= leaf->where == MATERIALISED && leaf->group == g;
+    if (leaf->where != MATERIALISED || leaf->group != g) return UINT32_MAX;
   }
-  return fits ? g : UINT32_MAX;
+  return g;
 }
 
 static void visit_reduce(Fuse *fuse, OpId id) {
