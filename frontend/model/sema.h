@@ -477,7 +477,8 @@ void check_unused_function(World *w, const Decl *decl); /* sema_unused.c: E0201 
 bool eval_inside(Eval *e, const Decl *d, Span at); /* E0202 if that body is being walked already */
 
 /* sema_layer.c */
-void eval_declare(Eval *e, Env *env, const AstStmt *s); /* param, sub, stack */
+bool stmt_declares(const AstStmt *s); /* param, sub, stack */
+void eval_declare(Eval *e, Env *env, const AstStmt *s);
 Val call_instance(Eval *e, Instance *i, const Call *c);
 void eval_layer(Eval *e, const Decl *d); /* by itself, its axes being dims */
 bool type_resolve(Eval *e, const Env *env, const AstType *t, Val *out);

@@ -289,10 +289,6 @@ static void model_statement(Eval *e, Env *env, const AstStmt *stmt) {
   }
 }
 
-static bool declares(const AstStmt *stmt) {
-  return stmt->kind == STMT_PARAM || stmt->kind == STMT_SUB || stmt->kind == STMT_STACK;
-}
-
 static void warn_unused(Eval *e) {
   for (uint32_t i = 0; i < e->params.n; i++) {
     const Param *p = e->params.at[i];
@@ -310,7 +306,7 @@ void eval_model(Eval *e, const AstItem *model) {
   for (uint32_t i = 0; i < body->n; i++)
     if (body->at[i]->kind == STMT_INPUT) declare_input(e, &env, body->at[i]);
   for (uint32_t i = 0; i < body->n; i++)
-    if (declares(body->at[i])) eval_declare(e, &env, body->at[i]);
+    if (stmt_declares(body->at[i])) eval_declare(e, &env, body->at[i]);
   unsigned ends = 1u << STMT_OUTPUT;
   if (e->mode != MODE_LOGITS) ends |= 1u << STMT_LOSS | 1u << STMT_AUX | RULE_LINES;
   bool *need = needed_statements(e, body, ends);

@@ -135,7 +135,7 @@ static void set_options(Eval *e, Instance *instance, Given *given, uint32_t n) {
   }
 }
 
-static bool is_declaration(const AstStmt *stmt) {
+bool stmt_declares(const AstStmt *stmt) {
   return stmt->kind == STMT_PARAM || stmt->kind == STMT_SUB || stmt->kind == STMT_STACK;
 }
 
@@ -144,7 +144,7 @@ static void declare_body(Eval *e, Instance *instance) {
   const NameMap *outer = e->updated;
   e->updated = rule_names(e, body);
   for (uint32_t k = 0; k < body->n; k++)
-    if (is_declaration(body->at[k])) eval_declare(e, &instance->env, body->at[k]);
+    if (stmt_declares(body->at[k])) eval_declare(e, &instance->env, body->at[k]);
   e->updated = outer;
 }
 
