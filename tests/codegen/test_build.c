@@ -1,5 +1,6 @@
 /* Building of kernels: same bytes every time, the cache, kernels whose compiler dies, texts. */
 #include "codegen/cache.h"
+#include "tests/common/reported.h"
 #include "harness.h"
 #include "ir/support/output.h"
 #include "passes/tune/tune.h"
@@ -205,17 +206,12 @@ static void test_death(void **state) {
   (void)state;
   Place p = place_of(bad, sizeof bad - 1);
   assert_false(kernels_build(p.m, p.objects, 1));
-  char *text = NULL;
-  size_t n = 0;
-  FILE *f = open_memstream(&text, &n);
-  diag_print(p.ctx->diag, f, DIAG_HUMAN, false);
-  fclose(f);
+  const char *text = reported(p.ctx);
   assert_non_null(strstr(text, "E1302"));
   assert_non_null(strstr(text, "broken"));
   assert_non_null(strstr(text, "[fuse-c4]"));
   assert_int_equal(files_in(p.cache), 0);
   assert_int_equal(files_in(p.objects), 0);
-  free(text);
   place_free(&p);
 }
 

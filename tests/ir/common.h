@@ -11,21 +11,10 @@
 #include <cmocka.h>
 // clang-format on
 #include "ir/interp/interp.h"
+#include "tests/common/reported.h"
 
 static inline Module *module_of(Ctx *c, const char *text) {
   return ir_parse(c, "test.ir", text, strlen(text));
-}
-
-/* Everything that was reported, in the arena. */
-static inline char *reported(Ctx *c) {
-  char *text = NULL;
-  size_t n = 0;
-  FILE *f = open_memstream(&text, &n);
-  diag_print(c->diag, f, DIAG_HUMAN, false);
-  fclose(f);
-  char *copy = arena_strndup(c->arena, text, n);
-  free(text);
-  return copy;
 }
 
 /* A module that must be right. */

@@ -7,17 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-const char *reported(Ctx *c) {
-  char *text = NULL;
-  size_t n = 0;
-  FILE *f = open_memstream(&text, &n);
-  diag_print(c->diag, f, DIAG_HUMAN, false);
-  fclose(f);
-  char *copy = arena_strndup(c->arena, text, n);
-  free(text);
-  return copy;
-}
-
 Module *module_from(Ctx *c, const char *text) {
   Module *m = ir_parse(c, "test.ir", text, strlen(text));
   if (!m || !ir_verify(m)) fail_msg("%s\n%s", text, reported(c));

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 // clang-format on
 #include "ir/interp/interp.h"
+#include "tests/common/reported.h"
 #include "passes/pass.h"
 
 Module *module_from(Ctx *c, const char *text); /* fails the test unless it reads and verifies */
@@ -22,7 +23,6 @@ typedef void GoldenRun(const char *path, const char *module, const char *command
 void each_golden(const char *pattern, GoldenRun *run);
 void expect_error(Module *m, const char *pass, const char *code,
                   const char *words); /* running gives this diagnostic */
-const char *reported(Ctx *c);
 
 /* Values of every parameter, state, input: a function of name and element. Floats between -1 and 1,
    ints from 0 up to `ints` - 1 or, with `of`, addresses of that dim. */

@@ -24,6 +24,7 @@
    Terms of `aux` over the whole batch are those of each micro-batch: plans that cut the batch are
    proved equal in exact arithmetic alone. */
 #include "inputs.h"
+#include "tests/common/reported.h"
 #include "codegen/codegen.h"
 #include "frontend/lower.h"
 #include "ir/interp/equal.h"
@@ -66,17 +67,6 @@ static bool is_internal(const char *text) {
   for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
     if (strstr(text, codes[i])) return true;
   return false;
-}
-
-static const char *reported(Ctx *c) {
-  char *text = NULL;
-  size_t n;
-  FILE *f = open_memstream(&text, &n);
-  diag_print(c->diag, f, DIAG_HUMAN, false);
-  fclose(f);
-  const char *kept = arena_printf(c->arena, "%s", text);
-  free(text);
-  return kept;
 }
 
 static Outcome refused(Ctx *c) {
