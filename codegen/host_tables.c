@@ -152,13 +152,6 @@ uint32_t host_count_collectives(const Module *m) { return rows_before(m, NULL, 0
 
 uint32_t host_row(const Module *m, const Fn *f, OpId id) { return rows_before(m, f, id); }
 
-static bool host_flies(const Module *m) {
-  for (uint32_t i = 0; i < m->fns.n; i++)
-    for (OpId k = 0; k < m->fns.at[i]->ops.n; k++)
-      if (op_flies(&m->fns.at[i]->ops.at[k])) return true;
-  return false;
-}
-
 static void put_collective(HostWriter *writer, const Fn *f, const Op *o, int sends) {
   const Type *in = value_type(f, o->nin ? o->in[0] : o->out);
   Message message = message_of(f, o);
@@ -575,7 +568,7 @@ static void put_program(HostWriter *writer, uint32_t tensors, int kernels, int e
   if (host_count_collectives(m))
     host_put(writer, "    .collectives = collectives,\n    .ncollectives = %u,\n",
              host_count_collectives(m));
-  if (host_flies(m)) host_put(writer, "    .flies = true,\n");
+  if (module_has(m, op_flies)) host_put(writer, "    .flies = true,\n");
   put_class(writer);
   host_put(writer, "    .settings = settings,\n    .nsettings = %u,\n    .sources = sources,\n};\n",
            settings_of(m).n);

@@ -412,6 +412,7 @@ AttrKind attr_kind(AttrKey k);
 /* ---- types (tables.c) ---- */
 Type type_scalar(Elem e);
 Type type_of(Elem e, int rank, const Axis *axes);
+bool names_have(const Str *names, int n, Str name);
 int type_find(const Type *t, Str dim);     /* axis index or -1 */
 int64_t type_size(const Type *t, Str dim); /* bug() if absent */
 int64_t type_count(const Type *t);         /* number of elements */
@@ -457,6 +458,7 @@ Tier kernel_tier(const Fn *kernel); /* where its operands, results and work are 
 /* The module for which one of its kernels is compiled: for a host kernel of a GPU module, a copy
    whose target is the processor. Functions and everything else are those of the module. */
 Module *module_for_kernel(Module *m, const Fn *kernel);
+bool module_has(const Module *m, bool is(const Op *o)); /* such an op */
 uint32_t module_calls(const Module *m, const Fn *f);    /* ops that call it */
 bool kernel_on_host(const Module *m, const Fn *kernel); /* a host kernel of a GPU module */
 /* Do entries of a GPU leave copies and host kernels under way? */
@@ -468,6 +470,7 @@ Op *fn_op(Module *m, Fn *f, OpCode c, uint32_t nin, const ValueId *in, uint32_t 
 void op_add_group(Module *m, Op *op, Group g);
 void fn_result(Module *m, Fn *f, ValueId v);
 const Type *value_type(const Fn *f, ValueId v);
+bool value_is_float(const Fn *f, ValueId v);
 int64_t value_dense_bytes(const Fn *f, ValueId v); /* of all its elements, without gaps */
 void value_dense(Value *v); /* ordered, strides dense in the order of the type */
 bool value_is_dense(const Value *v);

@@ -160,6 +160,13 @@ Tier module_tiers(const Module *m) {
 
 Tier kernel_tier(const Fn *kernel) { return value_type(kernel, kernel->results.at[0])->tier; }
 
+bool module_has(const Module *m, bool is(const Op *o)) {
+  EACH_FN (m, f)
+    EACH_OP (f, o)
+      if (is(o)) return true;
+  return false;
+}
+
 uint32_t module_calls(const Module *m, const Fn *f) {
   uint32_t n = 0;
   EACH_FN (m, caller)
@@ -227,6 +234,10 @@ void value_dense(Value *v) {
   v->storage.ordered = true;
   for (int i = v->type.rank; i-- > 0;)
     v->storage.stride[i] = stride, stride *= v->type.axis[i].size;
+}
+
+bool value_is_float(const Fn *f, ValueId v) {
+  return elem_class(value_type(f, v)->elem) == CLASS_FLOAT;
 }
 
 bool value_is_dense(const Value *v) {

@@ -111,6 +111,12 @@ Type type_of(Elem e, int rank, const Axis *axes) {
   return t;
 }
 
+bool names_have(const Str *names, int n, Str name) {
+  for (int i = 0; i < n; i++)
+    if (names[i] == name) return true;
+  return false;
+}
+
 int type_find(const Type *t, Str dim) {
   for (int i = 0; i < t->rank; i++)
     if (t->axis[i].dim == dim) return i;

@@ -59,19 +59,15 @@ static bool is_possible(const SmallSizes *sizes) {
 
 /* ---- one dim ---- */
 
-static bool lists_dim(const StrList *dims, Str dim) {
-  for (uint32_t i = 0; i < dims->n; i++)
-    if (dims->at[i] == dim) return true;
-  return false;
-}
-
 /* Ranks over which the lines of the plan split the dim, in all tensors or in some (`else`). */
 static int64_t ways_of(const SmallSizes *sizes, Str dim) {
   const Module *m = sizes->m;
   int64_t ways = 1;
   for (uint32_t i = 0; i < m->rules.n; i++) {
     const PlaceRule *rule = &m->rules.at[i];
-    if (!lists_dim(&rule->dims, dim) && !lists_dim(&rule->otherwise, dim)) continue;
+    if (!names_have(rule->dims.at, (int)rule->dims.n, dim) &&
+        !names_have(rule->otherwise.at, (int)rule->otherwise.n, dim))
+      continue;
     for (uint32_t a = 0; a < rule->axes.n; a++) {
       int axis = mesh_find(m, rule->axes.at[a]);
       ways *= axis < 0 ? 1 : sizes->mesh[axis];

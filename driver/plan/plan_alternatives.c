@@ -11,20 +11,14 @@
 
 /* ---- gradients between micro-batches ---- */
 
-/* Is there a loop over micro-batches? */
-static bool adds_up(const Module *m) {
-  for (uint32_t i = 0; i < m->fns.n; i++)
-    for (OpId k = 0; k < m->fns.at[i]->ops.n; k++)
-      if (loop_is_micro(&m->fns.at[i]->ops.at[k])) return true;
-  return false;
-}
-
 /* For plans with sharded gradients and several micro-batches. */
 static void try_accumulate(const Cli *o, Planned *planned) {
   ChangeSearch search = search_new(o, planned->m, BY_BYTES);
   Alternatives all = {0};
   const char *now = plan_accumulates_full(planned->m) ? "full" : "shard";
-  if (plan_zero_stage(planned->m) < 2 || !planned->step.traffic.n || !adds_up(planned->m)) return;
+  if (plan_zero_stage(planned->m) < 2 || !planned->step.traffic.n ||
+      !module_has(planned->m, loop_is_micro))
+    return;
   search_run(&search, 1u << TRY_ACCUMULATE);
   for (uint32_t i = 0; i < search.tried.n; i++) {
     const Try *one = &search.tried.at[i];

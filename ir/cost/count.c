@@ -79,8 +79,7 @@ static double op_flop(const Module *m, const Fn *f, const Op *o) {
   case FAMILY_REDUCE:
   case FAMILY_SCAN:
   case FAMILY_SCATTER: return elements(f, o->in[0]);
-  case FAMILY_ELEM:
-    return elem_class(value_type(f, o->out)->elem) == CLASS_FLOAT ? elements(f, o->out) : 0;
+  case FAMILY_ELEM: return value_is_float(f, o->out) ? elements(f, o->out) : 0;
   default: return 0;
   }
 }

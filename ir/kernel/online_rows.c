@@ -142,9 +142,7 @@ static void find_kept(OnlineSearch *search, Arena *arena) {
   for (uint32_t i = 0; i < k->args.n && out->nkept < MAX_RESULTS; i++) {
     ValueId arg = k->args.at[i];
     bool first = false, last = false, fits = type_find(value_type(k, arg), search->dim) >= 0;
-    if (!fits || elem_class(value_type(k, arg)->elem) != CLASS_FLOAT ||
-        !stays_in_place(search, arg))
-      continue;
+    if (!fits || !value_is_float(k, arg) || !stays_in_place(search, arg)) continue;
     for (int j = 0; j < search->r->n; j++)
       first |= reads(search, reduction(search, j)->in[0], arg,
                      ARENA_ARRAY(arena, bool, k->values.n + 1));

@@ -83,9 +83,7 @@ static Interval looked_up(Question *question, const Op *o, bool denied) {
 
 static Interval constant(const Question *question, const Op *o) {
   double c = attr_float(&o->attrs, ATTR_value, 0);
-  return elem_class(value_type(question->f, o->out)->elem) == CLASS_FLOAT
-             ? unknown()
-             : number((int64_t)c, (int64_t)c);
+  return value_is_float(question->f, o->out) ? unknown() : number((int64_t)c, (int64_t)c);
 }
 
 static Interval of_bool(Question *question, const Op *o, bool denied) {
@@ -228,7 +226,7 @@ static bool is_positive(const Fn *f, ValueId v) {
 static bool is_bounded(const Fn *f, const Op *o) {
   bool whole = o->nin && elem_class(value_type(f, o->in[0])->elem) == CLASS_INT;
   switch (o->code) {
-  case OP_const: return elem_class(value_type(f, o->out)->elem) != CLASS_FLOAT;
+  case OP_const: return !value_is_float(f, o->out);
   case OP_iota:
   case OP_expand:
   case OP_copy:

@@ -21,20 +21,17 @@ static bool among(const int *axes, int n, int axis) {
   return false;
 }
 
-static bool lists(const StrList *list, Str name) {
-  for (uint32_t i = 0; i < list->n; i++)
-    if (list->at[i] == name) return true;
-  return false;
-}
-
 /* Does the axis split a dim in some values only (`else`) that another axis splits in all? */
 static bool is_finer(const Module *m, Str axis) {
   for (uint32_t i = 0; i < m->rules.n; i++) {
     const PlaceRule *some = &m->rules.at[i];
-    for (uint32_t d = 0; lists(&some->axes, axis) && d < some->otherwise.n; d++)
+    for (uint32_t d = 0;
+         names_have(some->axes.at, (int)some->axes.n, axis) && d < some->otherwise.n; d++)
       for (uint32_t k = 0; k < m->rules.n; k++) {
         const PlaceRule *all = &m->rules.at[k];
-        if (lists(&all->dims, some->otherwise.at[d]) && !lists(&all->axes, axis)) return true;
+        if (names_have(all->dims.at, (int)all->dims.n, some->otherwise.at[d]) &&
+            !names_have(all->axes.at, (int)all->axes.n, axis))
+          return true;
       }
   }
   return false;

@@ -44,16 +44,10 @@ static ShardIndex *add_named(Builder *builder, Str dim, int64_t size) {
   return shard_index;
 }
 
-static bool listed(const Str *dims, int n, Str dim) {
-  for (int i = 0; i < n; i++)
-    if (dims[i] == dim) return true;
-  return false;
-}
-
 /* Every dim of t but those of `except`. */
 static void add_all(Builder *builder, const Type *t, const Str *except, int n) {
   for (int i = 0; i < t->rank; i++)
-    if (!listed(except, n, t->axis[i].dim)) add_named(builder, t->axis[i].dim, t->axis[i].size);
+    if (!names_have(except, n, t->axis[i].dim)) add_named(builder, t->axis[i].dim, t->axis[i].size);
 }
 
 static void of_results(Builder *builder) { add_all(builder, out_type(builder, 0), NULL, 0); }
@@ -177,7 +171,7 @@ static void of_scatter(Builder *builder) {
     ShardIndex *shard_index = add(builder, x->axis[i].size);
     shard_index->in[0] = dim;
     shard_index->in[1] = has(index, dim) ? dim : NULL;
-    shard_index->out[0] = listed(group->from, group->nfrom, dim) ? NULL : dim;
+    shard_index->out[0] = names_have(group->from, group->nfrom, dim) ? NULL : dim;
   }
   if (dim_dealt(builder->m, group->to[0]).axis < 0)
     add(builder, type_size(out_type(builder, 0), group->to[0]))->out[0] = group->to[0];
@@ -252,8 +246,7 @@ uint32_t shard_indexes(Module *m, const Fn *f, const Op *o, ShardIndex **list) {
 /* Terms of a partial sum may be rounded before they are added: they are sent in the type that their
    readers use, and are added in f32 by the receiver. */
 static bool between_floats(const Fn *f, const Op *o) {
-  return elem_class(value_type(f, o->in[0])->elem) == CLASS_FLOAT &&
-         elem_class(value_type(f, o->out)->elem) == CLASS_FLOAT;
+  return value_is_float(f, o->in[0]) && value_is_float(f, o->out);
 }
 
 /* Does the op choose, by one number, between operand i and zero, as a stage with fewer layers than

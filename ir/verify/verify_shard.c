@@ -120,8 +120,7 @@ static void check_sending(Verifier *verifier, const Op *op, int axis) {
   if (reduce && strcmp(reduce->s, "max"))
     report(verifier, op, "[mesh-c2] reduce = \"%s\": only max is allowed, or no attribute",
            reduce->s);
-  if (collective_adds(op->code) &&
-      elem_class(value_type(verifier->fn, op->in[0])->elem) != CLASS_FLOAT)
+  if (collective_adds(op->code) && !value_is_float(verifier->fn, op->in[0]))
     report(verifier, op, "[mesh-c3] %s adds up floats", op_name(op->code));
   int64_t by = attr_int(&op->attrs, ATTR_by, 0);
   if (op->code == OP_rotate && (by < 1 || by >= size))

@@ -20,8 +20,7 @@ static ValueId summed(const Fn *fn, const Op *sum) {
   const Op *op = value_def(fn, sum->in[0]);
   bool widens = op && op->code == OP_cast && elem_bytes(value_type(fn, op->in[0])->elem) == 2 &&
                 value_type(fn, op->out)->elem == ELEM_f32;
-  return widens && elem_class(value_type(fn, op->in[0])->elem) == CLASS_FLOAT ? op->in[0]
-                                                                              : sum->in[0];
+  return widens && value_is_float(fn, op->in[0]) ? op->in[0] : sum->in[0];
 }
 
 static bool same_dims(const Group *a, const Group *b) {

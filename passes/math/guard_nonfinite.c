@@ -74,7 +74,7 @@ ValueId guard_norm(Module *m, Fn *f, uint32_t n, const ValueId *gradient) {
 }
 
 ValueId guard_finite(Module *m, Fn *f, ValueId v) {
-  must(!value_type(f, v)->rank && elem_class(value_type(f, v)->elem) == CLASS_FLOAT,
+  must(!value_type(f, v)->rank && value_is_float(f, v),
        "%%%u of %s is no number that could be finite", v, f->name);
   ValueId size = ir_unary(m, f, OP_abs, v, (Loc){0});
   return ir_binary(m, f, OP_lt, size, ir_const(m, f, value_type(f, v)->elem, INFINITY, (Loc){0}),

@@ -241,8 +241,7 @@ static bool stages_are_apart(CollectLoop *loop) {
     why = "a value inside its layers is split over this axis as well";
   for (uint32_t i = 0; i < loop->s.carry; i++) {
     ValueId arg = loop->in.f->args.at[i + 1];
-    if (elem_class(value_type(loop->in.f, arg)->elem) != CLASS_FLOAT)
-      why = "its layers carry a value that is not a float";
+    if (!value_is_float(loop->in.f, arg)) why = "its layers carry a value that is not a float";
   }
   if (!why) return true;
   loop->outer->c->failed = true;

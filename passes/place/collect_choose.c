@@ -197,8 +197,7 @@ static CollectChoice empty(const Chooser *chooser) {
 
 static bool all_floats(const Chooser *chooser) {
   for (uint32_t i = 0; i < chooser->o->nout; i++)
-    if (elem_class(value_type(chooser->s->f, chooser->o->out + i)->elem) != CLASS_FLOAT)
-      return false;
+    if (!value_is_float(chooser->s->f, chooser->o->out + i)) return false;
   return true;
 }
 

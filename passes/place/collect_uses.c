@@ -23,12 +23,8 @@ Uses uses_new(Module *m, const Fn *f) {
   return uses;
 }
 
-static bool is_float(const Fn *f, ValueId v) {
-  return elem_class(value_type(f, v)->elem) == CLASS_FLOAT;
-}
-
 bool sum_like(const Fn *f, const Op *o) {
-  return (o->code == OP_add || o->code == OP_sub) && is_float(f, o->out);
+  return (o->code == OP_add || o->code == OP_sub) && value_is_float(f, o->out);
 }
 
 static bool lets_through(const Module *m, const Fn *f, const Op *o, uint32_t i) {
@@ -232,7 +228,7 @@ static bool runs_to(const Fn *f, const UseReader *reader, ValueId v, ValueId end
   while (v != end) {
     const Op *o = reader[v].op;
     if (reader[v].n != 1 || !o || (o->code == OP_sub && o->in[0] != v)) return false;
-    if (!sum_like(f, o) && (o->code != OP_cast || !is_float(f, o->out))) return false;
+    if (!sum_like(f, o) && (o->code != OP_cast || !value_is_float(f, o->out))) return false;
     v = o->out;
   }
   return reader[end].n == 1;

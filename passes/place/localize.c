@@ -192,12 +192,6 @@ static int dealt_dims(const Local *local, const Op *o, const Type *t, Str *out) 
   return n;
 }
 
-static bool is_among(const Str *dims, int n, Str dim) {
-  for (int i = 0; i < n; i++)
-    if (dims[i] == dim) return true;
-  return false;
-}
-
 /* base + sum of first element * stride, where that of each of `dealt` is `at` */
 static ValueId rand_base(Local *local, const Op *o, const Type *t, const Str *dealt, int n,
                          ValueId dealt_at) {
@@ -206,7 +200,7 @@ static ValueId rand_base(Local *local, const Op *o, const Type *t, const Str *de
   Elem e = value_type(local->r.to, base)->elem;
   for (int i = 0; i < o->group[0].nfrom; i++) {
     Str dim = o->group[0].from[i];
-    ValueId at = is_among(dealt, n, dim)
+    ValueId at = names_have(dealt, n, dim)
                      ? dealt_at
                      : first(local, placed(local, o->out), dim, type_size(t, dim));
     if (at == NO_VALUE) continue;

@@ -47,9 +47,7 @@ static void spread_uses(FnPlan *plan) {
 
 /* ---- origins of values ---- */
 
-static bool is_float(const FnPlan *plan, ValueId v) {
-  return elem_class(value_type(plan->f, v)->elem) == CLASS_FLOAT;
-}
+static bool is_float(const FnPlan *plan, ValueId v) { return value_is_float(plan->f, v); }
 
 static Make met(Make a, Make b) {
   if (a == MADE_NEUTRAL || a == b) return b;

@@ -33,10 +33,6 @@ typedef struct Body { /* a function */
   char *rounded; /* by value: an Answer */
 } Body;
 
-static bool is_float(const Fn *f, ValueId v) {
-  return elem_class(value_type(f, v)->elem) == CLASS_FLOAT;
-}
-
 static bool is_rounded(Body *body, ValueId v);
 
 /* For a product: factors of the compute type. For a sum: all terms; for other ops that are linear
@@ -45,7 +41,7 @@ static bool every_operand(Body *body, const Op *o, bool product) {
   bool any = false;
   for (uint32_t i = 0; i < o->nin; i++) {
     const Op *d = value_def(body->f, o->in[i]);
-    if (!is_float(body->f, o->in[i]) || (d && d->code == OP_const)) continue;
+    if (!value_is_float(body->f, o->in[i]) || (d && d->code == OP_const)) continue;
     bool good = product ? value_type(body->f, o->in[i])->elem == body->w->compute
                         : is_rounded(body, o->in[i]);
     if (!good) return false;
@@ -56,7 +52,7 @@ static bool every_operand(Body *body, const Op *o, bool product) {
 
 static bool any_operand(Body *body, const Op *o) {
   for (uint32_t i = 0; i < o->nin; i++)
-    if (is_float(body->f, o->in[i]) && is_rounded(body, o->in[i])) return true;
+    if (value_is_float(body->f, o->in[i]) && is_rounded(body, o->in[i])) return true;
   return false;
 }
 
@@ -128,8 +124,7 @@ static void send_as(Rebuild *rebuild, const Op *o, Elem e) {
 }
 
 static bool in_int8(const Wire *wire, const Fn *f, const Op *o) {
-  return wire->int8 && attr_int(&o->attrs, ATTR_gradient, 0) &&
-         elem_class(value_type(f, o->in[0])->elem) == CLASS_FLOAT;
+  return wire->int8 && attr_int(&o->attrs, ATTR_gradient, 0) && value_is_float(f, o->in[0]);
 }
 
 static Fn *rewritten(const Wire *wire, const Fn *f) {

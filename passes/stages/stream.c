@@ -187,7 +187,7 @@ static void find_kept(StageStream *stream) {
     ValueId v = stream->body->results.at[i];
     if (stream->at[v] == EVERYWHERE || state_of(stream, v)) continue;
     stream->kept[i] = true;
-    if (elem_class(value_type(stream->body, v)->elem) != CLASS_FLOAT)
+    if (!value_is_float(stream->body, v))
       refuse(stream, "a result that only one stage has is not a float");
     if (i >= carry) continue;
     ValueId arg = stream->body->args.at[i + 1];
@@ -232,7 +232,7 @@ static ValueId completed(StageStream *s, Fn *f, ValueId v);
 static void copy_store(StageStream *stream, Rebuild *rebuild, const Op *o) {
   ValueId v = o->in[0], all = rebuild->map[v];
   if (stream->at[v] != EVERYWHERE && !state_of(stream, v)) {
-    if (elem_class(value_type(stream->body, v)->elem) != CLASS_FLOAT)
+    if (!value_is_float(stream->body, v))
       refuse(stream, "a result that only one stage has is not a float");
     all = completed(stream, rebuild->to, spread(stream, rebuild, v));
   }

@@ -220,8 +220,7 @@ bool exact_twin(Module *m, Fn *k) {
     Reach reach = any(&twin, op, i);
     for (uint32_t j = 0; j < op->nout; j++) {
       twin.reach[op->out + j] = reach;
-      if (elem_class(value_type(k, op->out + j)->elem) == CLASS_FLOAT &&
-          !exact_is_attended(k, op->out + j))
+      if (value_is_float(k, op->out + j) && !exact_is_attended(k, op->out + j))
         twin.exact &= holds(&twin, op->out + j, reach);
     }
   }

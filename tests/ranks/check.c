@@ -12,6 +12,7 @@
    whose it is. These two must agree on every rank, bit by bit; with messages in flight, whether
    they arrive late or early. */
 #include "check.h"
+#include "tests/common/reported.h"
 #include "passes/base/rebuild.h"
 #include "frontend/lower.h"
 #include "ir/cost/budget.h"
@@ -380,24 +381,6 @@ static void run_placed(Pair *p, int steps, bool early) {
   run_both_ways(p, x, y, "logits");
 }
 
-static bool flies(const Module *m) {
-  for (uint32_t i = 0; i < m->fns.n; i++)
-    for (OpId k = 0; k < m->fns.at[i]->ops.n; k++)
-      if (op_flies(&m->fns.at[i]->ops.at[k])) return true;
-  return false;
-}
-
-static const char *reported(Ctx *c) {
-  char *text = NULL;
-  size_t n;
-  FILE *f = open_memstream(&text, &n);
-  diag_print(c->diag, f, DIAG_HUMAN, false);
-  fclose(f);
-  const char *kept = arena_printf(c->arena, "%s", text);
-  free(text);
-  return kept;
-}
-
 Outcome trial_run(Ctx *c, const Trial *t) {
   Outcome out = {0};
   Trial alone = *t;
@@ -413,6 +396,6 @@ Outcome trial_run(Ctx *c, const Trial *t) {
   run_pair(&p, t->steps, false);
   if (!out.error && out.worst > DOUBTED) run_pair(&p, t->steps, true);
   if (t->placed && !out.error) run_placed(&p, t->steps, false);
-  if (t->placed && !out.error && flies(p.many)) run_placed(&p, t->steps, true);
+  if (t->placed && !out.error && module_has(p.many, op_flies)) run_placed(&p, t->steps, true);
   return out;
 }
