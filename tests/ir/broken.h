@@ -36,4 +36,29 @@ static inline void sound_modules(const char *const *table, size_t n) {
     ctx_free(c);
   }
 }
+
+typedef struct VerifyTables {
+  const Broken *broken;
+  const char *const *sound; /* right modules, near the broken ones */
+  size_t nbroken, nsound;
+} VerifyTables;
+
+static inline void wrong_modules(void **state) {
+  const VerifyTables *tables = *state;
+  broken_modules(tables->broken, tables->nbroken);
+}
+
+static inline void right_modules(void **state) {
+  const VerifyTables *tables = *state;
+  sound_modules(tables->sound, tables->nsound);
+}
+
+/* All tests of a file that has no others. */
+static inline int verify_tests(const Broken *broken, size_t nbroken, const char *const *sound,
+                               size_t nsound) {
+  VerifyTables tables = {broken, sound, nbroken, nsound};
+  const struct CMUnitTest tests[] = {cmocka_unit_test_prestate(wrong_modules, &tables),
+                                     cmocka_unit_test_prestate(right_modules, &tables)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
 #endif

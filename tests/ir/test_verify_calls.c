@@ -150,25 +150,12 @@ static const Broken modules[] = {
      "2147483648}\n}\n"},
 };
 
-static void wrong_modules(void **state) {
-  (void)state;
-  broken_modules(modules, sizeof modules / sizeof *modules);
-}
-
 /* Right modules, near the broken ones. */
 static const char *const sound[] = {
     FLAT_WITH("from 0", "from 4"),
 };
 
-static void right_modules(void **state) {
-  (void)state;
-  sound_modules(sound, sizeof sound / sizeof *sound);
-}
-
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(wrong_modules),
-      cmocka_unit_test(right_modules),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
+  return verify_tests(modules, sizeof modules / sizeof *modules, sound,
+                      sizeof sound / sizeof *sound);
 }

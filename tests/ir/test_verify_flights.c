@@ -129,17 +129,7 @@ static const char *const sound[] = {
     PLACED(RING, RING, ", ring = [0, 32, 2]"),
 };
 
-static void broken(void **state) {
-  (void)state;
-  broken_modules(modules, sizeof modules / sizeof *modules);
-}
-
-static void fine(void **state) {
-  (void)state;
-  sound_modules(sound, sizeof sound / sizeof *sound);
-}
-
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(broken), cmocka_unit_test(fine)};
-  return cmocka_run_group_tests(tests, NULL, NULL);
+  return verify_tests(modules, sizeof modules / sizeof *modules, sound,
+                      sizeof sound / sizeof *sound);
 }

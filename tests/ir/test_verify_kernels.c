@@ -191,14 +191,4 @@ static const Broken modules[] = {
      ELEM_OF("family = \"elem\", variant = \"vector\", tile = [1], chunks = [1], workspace = 64")},
 };
 
-static void wrong_modules(void **state) {
-  (void)state;
-  broken_modules(modules, sizeof modules / sizeof *modules);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(wrong_modules),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return verify_tests(modules, sizeof modules / sizeof *modules, NULL, 0); }

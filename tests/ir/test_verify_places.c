@@ -117,11 +117,6 @@ static const Broken modules[] = {
      "%1 = kernel @k, %0 : f32[A:4] {0: at(frame + 4)}\n}\n"},
 };
 
-static void wrong_modules(void **state) {
-  (void)state;
-  broken_modules(modules, sizeof modules / sizeof *modules);
-}
-
 /* Right modules, near the broken ones. */
 static const char *const sound[] = {
     ORDERED_BODY("%3, %1"), /* the carried value's buffers are the slices of the second result */
@@ -139,15 +134,7 @@ static const char *const sound[] = {
     PLACED_LOOP("work_at = 48, slots = [16]"),
 };
 
-static void right_modules(void **state) {
-  (void)state;
-  sound_modules(sound, sizeof sound / sizeof *sound);
-}
-
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(wrong_modules),
-      cmocka_unit_test(right_modules),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
+  return verify_tests(modules, sizeof modules / sizeof *modules, sound,
+                      sizeof sound / sizeof *sound);
 }

@@ -160,11 +160,6 @@ static const Broken modules[] = {
      "2)}\n}\n"},
 };
 
-static void wrong_modules(void **state) {
-  (void)state;
-  broken_modules(modules, sizeof modules / sizeof *modules);
-}
-
 /* Right modules, near the broken ones. */
 static const char *const sound[] = {
     OVERWRITTEN("%1", "%4 = kernel @k, %3 : f32[A:4]"),
@@ -178,15 +173,7 @@ static const char *const sound[] = {
     "loop[A] @f, %0 {carry = 0, invariant = 0, trip = 2}\n}\n",
 };
 
-static void right_modules(void **state) {
-  (void)state;
-  sound_modules(sound, sizeof sound / sizeof *sound);
-}
-
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(wrong_modules),
-      cmocka_unit_test(right_modules),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
+  return verify_tests(modules, sizeof modules / sizeof *modules, sound,
+                      sizeof sound / sizeof *sound);
 }

@@ -75,11 +75,6 @@ static const Broken modules[] = {
      ": host f32[A:4] {0: at(frame + 0)}\n}\n"},
 };
 
-static void wrong_modules(void **state) {
-  (void)state;
-  broken_modules(modules, sizeof modules / sizeof *modules);
-}
-
 /* Right modules, near the broken ones: a number of the program is anywhere, and the frames of two
    memories begin at the same offset. */
 static const char *const sound[] = {
@@ -93,15 +88,7 @@ static const char *const sound[] = {
     "fuse\ntarget {device = gpu, ..}\nbeside x86_64_v3 {..}\n" EXP,
 };
 
-static void right_modules(void **state) {
-  (void)state;
-  sound_modules(sound, sizeof sound / sizeof *sound);
-}
-
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(wrong_modules),
-      cmocka_unit_test(right_modules),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
+  return verify_tests(modules, sizeof modules / sizeof *modules, sound,
+                      sizeof sound / sizeof *sound);
 }
