@@ -82,6 +82,13 @@ static void add_columns(Harness *h, int i, const char *elem, int64_t width) {
   harness_add(h, "  %%7 = sum[M] %%5 : f32[N:%d]\n  return %%6, %%7\n}\n", n);
 }
 
+/* Case i of a table: other numbers of multiprocessors, and of those that are left. */
+static Harness *leaving(int i, const char *cut) {
+  Harness *h = harness_new("sm_90a");
+  h->low = -1, h->high = 1, h->cut = cut, h->multiprocessors = 3 - i % 3, h->spare = i;
+  return h;
+}
+
 static void columns_are_summed(void **state) {
   static const struct {
     const char *cut;
@@ -91,9 +98,7 @@ static void columns_are_summed(void **state) {
             {"128 200 64 64 200 3 65536 3", 200}};
   (void)state;
   for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
-    Harness *h = harness_new("sm_90a");
-    h->low = -1, h->high = 1, h->cut = of[i].cut, h->multiprocessors = 3 - (int)i % 3;
-    h->spare = (int)i;
+    Harness *h = leaving((int)i, of[i].cut);
     for (int k = 0; k < 8; k++) add_columns(h, k, "bf16", of[i].width);
     assert_int_equal(harness_run(h, 8e-3), 0);
     harness_free(h);
@@ -115,9 +120,7 @@ static void elements_come(void **state) {
             {"bf16", "128 200 64 64 200 3 65536 3", 8e-3, 200, 1, true}};
   (void)state;
   for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
-    Harness *h = harness_new("sm_90a");
-    h->low = -1, h->high = 1, h->cut = of[i].cut, h->multiprocessors = 3 - (int)i % 3;
-    h->spare = (int)i;
+    Harness *h = leaving((int)i, of[i].cut);
     for (int j = 2; of[i].in_place && j >= 0; j -= 2) vec_push(h->arena, h->inplace, j);
     for (int k = 0; k < 8; k++)
       if (k % 4 < 2 || of[i].most > 1) add_elements(h, k, of[i].elem, of[i].width);
@@ -140,9 +143,7 @@ static void results_leave(void **state) {
             {"bf16", "128 200 64 64 200 3 65536 3", 8e-3, 200}};
   (void)state;
   for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
-    Harness *h = harness_new("sm_90a");
-    h->low = -1, h->high = 1, h->cut = of[i].cut, h->multiprocessors = 3 - (int)i % 3;
-    h->spare = (int)i;
+    Harness *h = leaving((int)i, of[i].cut);
     for (int k = 0; k < 8; k++) add_left(h, k, of[i].elem, of[i].width);
     if (!strstr(of[i].cut, "65536")) add_places(h, 8, of[i].elem);
     assert_int_equal(harness_run(h, of[i].tolerance), 0);
