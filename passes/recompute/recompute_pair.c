@@ -153,6 +153,19 @@ static Fn *forward_body(const PairWork *work, const Segment *segment, bool saves
   return rebuild.to;
 }
 
+static ValueId *results_of(Module *m, const Op *o) {
+  ValueId *out = ARENA_ARRAY(m->arena, ValueId, o->nout + 1);
+  for (uint32_t i = 0; i < o->nout; i++) out[i] = o->out + i;
+  return out;
+}
+
+/* The values with which the loops that replace `loop` begin. */
+static ValueId *first_carried(const PairWork *work, const Op *loop, uint32_t carry) {
+  ValueId *carried = ARENA_ARRAY(work->p->m->arena, ValueId, carry + 1);
+  for (uint32_t i = 0; i < carry; i++) carried[i] = work->r->map[loop->in[i]];
+  return carried;
+}
+
 /* The forward loop over a segment's layers; its results. */
 static ValueId *emit_forward(const PairWork *work, const Segment *segment, const ValueId *carried,
                              bool saves, Stacks *stacks) {
@@ -167,9 +180,7 @@ static ValueId *emit_forward(const PairWork *work, const Segment *segment, const
     vec_push(pair->m->arena, in, stacks->in.at[i]);
   if (stacks) end_stacks(stacks, &shape);
   const Op *o = rebuild_loop(pair->m, work->r->to, body, shape, in.at, pair->l1->loc);
-  ValueId *out = ARENA_ARRAY(pair->m->arena, ValueId, o->nout + 1);
-  for (uint32_t i = 0; i < o->nout; i++) out[i] = o->out + i;
-  return out;
+  return results_of(pair->m, o);
 }
 
 /* Number of the segment that runs as k-th. */
@@ -180,8 +191,7 @@ static uint32_t turn(const PairWork *work, const LoopShape *shape, uint32_t k) {
 static void write_forward(PairWork *work) {
   const Pair *pair = work->p;
   uint32_t n = work->c->segments.n;
-  ValueId *carried = ARENA_ARRAY(pair->m->arena, ValueId, pair->s1.carry + 1);
-  for (uint32_t i = 0; i < pair->s1.carry; i++) carried[i] = work->r->map[pair->l1->in[i]];
+  ValueId *carried = first_carried(work, pair->l1, pair->s1.carry);
   for (uint32_t k = 0; k < n; k++) {
     uint32_t at = turn(work, &pair->s1, k);
     const Segment *segment = &work->c->segments.at[at];
@@ -326,16 +336,13 @@ static ValueId *emit_backward(const PairWork *work, const Segment *segment, cons
   for (uint32_t i = 0; i < pair->bwd->ops.n; i++) rebuild_op(&loop.body, &pair->bwd->ops.at[i]);
   rebuild_results(&loop.body);
   const Op *o = rebuild_loop(pair->m, work->r->to, loop.body.to, loop.s, loop.in.at, pair->l2->loc);
-  ValueId *out = ARENA_ARRAY(pair->m->arena, ValueId, o->nout + 1);
-  for (uint32_t i = 0; i < o->nout; i++) out[i] = o->out + i;
-  return out;
+  return results_of(pair->m, o);
 }
 
 static void write_backward(PairWork *work) {
   const Pair *pair = work->p;
   uint32_t n = work->c->segments.n;
-  ValueId *carried = ARENA_ARRAY(pair->m->arena, ValueId, pair->s2.carry + 1);
-  for (uint32_t i = 0; i < pair->s2.carry; i++) carried[i] = work->r->map[pair->l2->in[i]];
+  ValueId *carried = first_carried(work, pair->l2, pair->s2.carry);
   for (uint32_t k = 0; k < n; k++) {
     uint32_t at = turn(work, &pair->s2, k);
     const Segment *segment = &work->c->segments.at[at];
