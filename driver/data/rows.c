@@ -106,26 +106,25 @@ static int32_t number_at(const TokenRows *rows, Column column, const RowDocument
   }
 }
 
+static bool put_number(FILE *file, int32_t number, int width) {
+  uint8_t bytes[4];
+  for (int k = 0; k < 4; k++) bytes[k] = (uint8_t)((uint32_t)number >> 8 * k);
+  return fwrite(bytes, 1, (size_t)width, file) == (size_t)width;
+}
+
 static bool write_rows(const TokenRows *rows, Column column, FILE *file, int width) {
   uint32_t next = 0;
-  uint8_t number[4];
   bool ok = true;
   while (ok && next < rows->documents.n) {
     int64_t row = rows->documents.at[next].row, at = 0;
     int32_t doc = 0;
     for (; next < rows->documents.n && rows->documents.at[next].row == row; next++, doc++) {
       const RowDocument *document = &rows->documents.at[next];
-      for (int64_t i = 0; i < document->count; i++, at++) {
-        uint32_t v = (uint32_t)number_at(rows, column, document, i, doc);
-        for (int k = 0; k < 4; k++) number[k] = (uint8_t)(v >> 8 * k);
-        ok &= fwrite(number, 1, (size_t)width, file) == (size_t)width;
-      }
+      for (int64_t i = 0; i < document->count; i++, at++)
+        ok &= put_number(file, number_at(rows, column, document, i, doc), width);
     }
-    for (int64_t i = 0; at < rows->length; at++, i++) {
-      uint32_t v = (uint32_t)number_at(rows, column, NULL, i, doc);
-      for (int k = 0; k < 4; k++) number[k] = (uint8_t)(v >> 8 * k);
-      ok &= fwrite(number, 1, (size_t)width, file) == (size_t)width;
-    }
+    for (int64_t i = 0; at < rows->length; at++, i++)
+      ok &= put_number(file, number_at(rows, column, NULL, i, doc), width);
   }
   return ok;
 }
