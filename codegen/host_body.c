@@ -150,14 +150,6 @@ static int64_t step_bytes(HostBody *host, const HostLoop *loop, ValueId v) {
   return x->storage.stride[type_find(&x->type, loop->dim)] * elem_bytes(x->type.elem);
 }
 
-/* From the first element to the last. */
-static int64_t value_bytes(HostBody *host, ValueId v) {
-  const Value *x = value(host, v);
-  int64_t last = 0;
-  for (int i = 0; i < x->type.rank; i++) last += (x->type.axis[i].size - 1) * x->storage.stride[i];
-  return (last + 1) * elem_bytes(x->type.elem);
-}
-
 /* In a stack of these rounds only, slice 0 is the first round's. */
 static const char *slice(HostBody *host, const HostLoop *loop, ValueId v, const char *index) {
   int64_t step = step_bytes(host, loop, v),
@@ -175,7 +167,7 @@ static void put_copy(HostBody *host, const char *to, ValueId from) {
   const char *have = address(host, from);
   if (!strcmp(to, have)) return;
   host_call(host->h, "  ", CALL_rt_copy);
-  host_put(host->h, "%s, %s, %lld);", to, have, (long long)value_bytes(host, from));
+  host_put(host->h, "%s, %s, %lld);", to, have, (long long)value_span_bytes(value(host, from)));
   put_label(host, from, "\n");
 }
 
@@ -507,7 +499,7 @@ static void put_move(HostBody *host, const Op *o) {
   host_put_tokens(host->h, "  ", o, "round");
   host_call(host->h, "  ", CALL_rt_move);
   host_put(host->h, "%s, %s, %lld, %s);", address(host, o->out), address(host, o->in[0]),
-           (long long)value_bytes(host, o->in[0]), way);
+           (long long)value_span_bytes(value(host, o->in[0])), way);
   put_label(host, o->in[0], "\n");
 }
 

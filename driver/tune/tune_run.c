@@ -9,6 +9,7 @@
    default rule's. */
 #include "tune_measure.h"
 #include "codegen/codegen.h"
+#include "ir/bytes.h"
 #include "ir/support/numbers.h"
 #include "runtime/device/pool.h"
 #include <dlfcn.h>
@@ -58,12 +59,8 @@ static Module *variants_of(Module *m, const Tunable *tunable, const CutList *cut
 
 /* ---- buffers ---- */
 
-static int64_t span_bytes(const Fn *f, ValueId v) {
-  const Value *x = &f->values.at[v];
-  int64_t last = 0;
-  if (!x->storage.ordered) return type_dense_bytes(&x->type);
-  for (int i = 0; i < x->type.rank; i++) last += (x->type.axis[i].size - 1) * x->storage.stride[i];
-  return (last + 1) * elem_bytes(x->type.elem);
+static int64_t span_bytes(const Value *v) {
+  return v->storage.ordered ? value_span_bytes(v) : type_dense_bytes(&v->type);
 }
 
 static uint16_t to_half(Elem e, float x) {
@@ -104,7 +101,7 @@ static void make_buffers(Bench *bench) {
   bench->bytes = ARENA_ARRAY(bench->arena, int64_t, n);
   for (uint32_t i = 0; i < n; i++) {
     ValueId v = i < bench->nin ? f->args.at[i] : f->results.at[i - bench->nin];
-    bench->bytes[i] = span_bytes(f, v), bench->buffer[i] = new_bytes(bench->bytes[i]);
+    bench->bytes[i] = span_bytes(&f->values.at[v]), bench->buffer[i] = new_bytes(bench->bytes[i]);
     fill(bench->buffer[i], bench->bytes[i], f->values.at[v].type.elem);
   }
   int64_t work = 0;
