@@ -69,7 +69,7 @@ static void say_axis(Sheet *sheet, const NodeView *view, int axis) {
   sheet_close(sheet);
 }
 
-/* out of a node in a step (512 nodes of 8 ranks)
+/* sent between nodes per step (512 nodes of 8 ranks)
      over tensor   8 of 8 in a node: nothing leaves
      over data     1 of 8 in a node, 64 sets of nodes at once
        first            5.31 GiB     0.0571 s
@@ -77,10 +77,10 @@ static void say_axis(Sheet *sheet, const NodeView *view, int axis) {
 void topic_nodes(Sheet *sheet, const Planned *planned) {
   NodeView view;
   if (!view_nodes(planned, &view)) return;
-  sheet_heads(sheet, EVERYWHERE,
-              arena_printf(planned->m->arena, "out of a node in a step (%lld node%s of %lld ranks)",
-                           (long long)view.nodes, view.nodes > 1 ? "s" : "",
-                           (long long)view.in_node));
+  sheet_heads(
+      sheet, EVERYWHERE,
+      arena_printf(planned->m->arena, "sent between nodes per step (%lld node%s of %lld ranks)",
+                   (long long)view.nodes, view.nodes > 1 ? "s" : "", (long long)view.in_node));
   sheet_open(sheet, "nodes");
   sheet_put(sheet, "{count}{ranks}{leaves}", as_count((double)view.nodes),
             as_count((double)view.in_node), as_bytes(view.traffic.sum));

@@ -113,7 +113,7 @@ try:
     check(len(totals) == 3 and len(page) < 120000, f'{totals}, {len(page)} bytes')
     # what leaves nodes: by axis and class of stages, as --json tells it
     nodes = json.loads(run(SHARDC, 'plan', stages, '--json', cwd=folder)[0])['nodes']
-    rows = re.findall('<tr>(.*?)</tr>', re.search('out of a node in a step.*?</table>', page, re.S)[0])
+    rows = re.findall('<tr>(.*?)</tr>', re.search('sent between nodes per step.*?</table>', page, re.S)[0])
     rows = [re.findall('<td.*?>(.*?)</td>', r) for r in rows]
     wanted = [(a, s) for a in nodes['axes'] for s in [None] + a['from'][:None if a['link'] == 'inter' else 0]]
     check(len(rows) == len(wanted) == 9, f'{rows}')
