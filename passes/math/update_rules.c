@@ -29,6 +29,12 @@ static ValueId new_second(Update *u, ValueId v, ValueId d) {
              bin(u, OP_mul, bin(u, OP_mul, d, u->comes), d));
 }
 
+/* sqrt(v) / root + eps */
+static ValueId root_of(Update *u, ValueId v) {
+  ValueId root = bin(u, OP_div, ir_unary(u->m, u->f, OP_sqrt, v, u->loc), u->root);
+  return bin(u, OP_add, root, num(u, u->eps));
+}
+
 static ValueId kept_moment(Update *u, Codes8 kind, Global *moment) {
   return u->states == ELEM_u8 ? codes8_read(u, kind, ir_load(u->m, u->f, moment, u->loc))
                               : read_moment(u, moment);
@@ -45,8 +51,7 @@ void update_adamw(Update *u, Global *global, ValueId w, ValueId d) {
   ValueId m = kept_moment(u, CODES_FIRST, gm), v = kept_moment(u, CODES_SECOND, gv);
   m = bin(u, OP_add, m, times(u, bin(u, OP_sub, d, m), 1 - u->betas[0]));
   v = new_second(u, v, d);
-  ValueId root = bin(u, OP_div, ir_unary(u->m, u->f, OP_sqrt, v, u->loc), u->root);
-  ValueId denominator = bin(u, OP_add, root, num(u, u->eps));
+  ValueId denominator = root_of(u, v);
   if (global->decay && u->decay != 0) w = bin(u, OP_mul, w, u->shrink);
   w = bin(u, OP_sub, w, bin(u, OP_div, bin(u, OP_mul, m, u->rate), denominator));
   keep_moment(u, CODES_FIRST, gm, m);
@@ -82,8 +87,8 @@ void update_lamb(Update *u, Global *global, ValueId w, ValueId d) {
   ValueId m = read_moment(u, gm), v = read_moment(u, gv);
   m = bin(u, OP_add, m, times(u, bin(u, OP_sub, d, m), 1 - u->betas[0]));
   v = new_second(u, v, d);
-  ValueId root = bin(u, OP_div, ir_unary(u->m, u->f, OP_sqrt, v, u->loc), u->root);
-  ValueId x = bin(u, OP_div, bin(u, OP_div, m, u->fresh), bin(u, OP_add, root, num(u, u->eps)));
+  ValueId denominator = root_of(u, v);
+  ValueId x = bin(u, OP_div, bin(u, OP_div, m, u->fresh), denominator);
   if (global->decay && u->decay != 0)
     x = bin(u, OP_add, x, bin(u, OP_mul, w, to_f32(u, decay_number(u))));
   ValueId rate = global->decay ? bin(u, OP_mul, trust(u, global, w, x), u->rate) : u->rate;
@@ -149,8 +154,7 @@ void update_schedule_free(Update *u, Global *global, ValueId w, ValueId d) {
   ValueId z = ir_load(u->m, u->f, gz, u->loc), x = ir_load(u->m, u->f, gx, u->loc);
   ValueId v = ir_load(u->m, u->f, gv, u->loc);
   v = new_second(u, v, d);
-  ValueId root = bin(u, OP_div, ir_unary(u->m, u->f, OP_sqrt, v, u->loc), u->root);
-  d = bin(u, OP_div, d, bin(u, OP_add, root, num(u, u->eps)));
+  d = bin(u, OP_div, d, root_of(u, v));
   if (global->decay && u->decay != 0)
     d = bin(u, OP_add, d, bin(u, OP_mul, w, to_f32(u, decay_number(u))));
   z = bin(u, OP_add, z, bin(u, OP_mul, w, u->fresh));
