@@ -63,15 +63,19 @@ static bool asked_for(const char *only, const Variants *variants) {
   return !only;
 }
 
+/* NULL: no kernel, one of the host, or one of a family without variants. */
+static const Variants *variants_of(const Module *m, const Fn *k) {
+  if (k->kind != FN_KERNEL || kernel_on_host(m, k)) return NULL;
+  return variants_find(attr_str(&k->attrs, ATTR_family, ""), m->target.device);
+}
+
 Tunables tune_kernels(Module *m, const char *only) {
   Tunables list = {0};
   if (module_on_gpu(m)) gpu_align(m); /* keys and cuts depend on it */
   for (uint32_t i = 0; i < m->fns.n; i++) {
     Fn *k = m->fns.at[i];
-    const Variants *variants =
-        variants_find(attr_str(&k->attrs, ATTR_family, ""), m->target.device);
-    if (k->kind != FN_KERNEL || kernel_on_host(m, k) || !variants || !asked_for(only, variants))
-      continue;
+    const Variants *variants = variants_of(m, k);
+    if (!variants || !asked_for(only, variants)) continue;
     Tunable tunable = {variants, k, variants_key(m, variants, k)};
     uint32_t j = 0;
     while (j < list.n && (list.at[j].v != variants || list.at[j].key != tunable.key)) j++;
@@ -166,10 +170,8 @@ static Module *ordered(Module *m) {
 static Exit check_selected(Module *m) {
   for (uint32_t i = 0; i < m->fns.n; i++) {
     Fn *k = m->fns.at[i];
-    const Variants *variants =
-        variants_find(attr_str(&k->attrs, ATTR_family, ""), m->target.device);
-    if (k->kind == FN_KERNEL && !kernel_on_host(m, k) && variants &&
-        !attr_get(&k->attrs, ATTR_tuned))
+    const Variants *variants = variants_of(m, k);
+    if (variants && !attr_get(&k->attrs, ATTR_tuned))
       lacking(m, k, variants->family, variants_key(m, variants, k));
   }
   return diag_errors(m->ctx->diag) ? EXIT_INPUT : EXIT_FINE;

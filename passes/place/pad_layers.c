@@ -24,21 +24,15 @@
 #include <math.h>
 #include <string.h>
 
-bool pad_runs_over(const Module *m, Str dim) {
-  for (uint32_t i = 0; i < m->fns.n; i++)
-    EACH_OP (m->fns.at[i], o)
-      if (o->code == OP_loop && loop_shape(o).axis.dim == dim) return true;
+static bool runs_over(const Module *m, Str dim, bool parts) {
+  EACH_FN (m, f)
+    EACH_OP (f, o)
+      if (o->code == OP_loop && loop_shape(o).axis.dim == dim && (!parts || loop_shape(o).of))
+        return true;
   return false;
 }
 
-/* Layer ranges of a stack, made because layers keep different values, are no stages; `place`
-   reports that. */
-static bool runs_over_parts(const Module *m, Str dim) {
-  for (uint32_t i = 0; i < m->fns.n; i++)
-    EACH_OP (m->fns.at[i], o)
-      if (o->code == OP_loop && loop_shape(o).axis.dim == dim && loop_shape(o).of) return true;
-  return false;
-}
+bool pad_runs_over(const Module *m, Str dim) { return runs_over(m, dim, false); }
 
 typedef struct StageWork {    /* FLOP of a step */
   double layers, first, last; /* of all layers; outside the layers, of the first and of the last
@@ -167,7 +161,8 @@ void pad_layers(Pads *pads) {
     Dim *dim = &m->dims.at[i];
     const PlaceRule *rule = dim_counts_layers(m, dim->name) ? rule_of_dim(m, dim->name) : NULL;
     int axis = rule ? mesh_find(m, rule->axes.at[0]) : -1;
-    if (axis < 0 || !pad_runs_over(m, dim->name) || runs_over_parts(m, dim->name)) continue;
+    if (axis < 0 || !pad_runs_over(m, dim->name)) continue;
+    if (runs_over(m, dim->name, true)) continue; /* no stages: reported by `place` */
     int64_t stages = m->mesh.at[axis].size, n = room_of(m, step, dim, stages);
     if (n * stages == dim->size) {
       warn_even(m, rule, n);
