@@ -1,6 +1,6 @@
 /* Moments of AdamW in 8 bits (`states = int8`): a code per element, on a grid of powers of 2^(1/3),
-   without scales and blocks. So every plan that may cut a moment cuts its codes, and all plans have
-   the same numbers.
+   without scales and blocks. So every plan that may cut a moment cuts its codes, and in exact
+   arithmetic all plans have the same numbers.
 
      second moment   0: zero; 1 to 255: 2^-60 .. 2^24.6
      first moment    0: zero; k = 1 to 127: 2^-30 .. 2^12; 128 + k: their negatives
