@@ -115,10 +115,11 @@ static LLVMValueRef score_row(FlashGpu *flash) {
   return warp_plus(w, warp_times(w, row, score_pitch(flash)), flash->scores_at);
 }
 
-static void share(FlashGpu *flash, const Registers *p) {
+/* again: a second time in a unit. Each unit begins with a barrier of the CTA. */
+static void share(FlashGpu *flash, const Registers *p, bool again) {
   Warp *w = &flash->w;
   LLVMValueRef at = warp_add(w, score_row(flash), warp_times(w, warp_rem(w, w->lane, 4), 8));
-  warp_barrier_lanes(w);
+  if (again) warp_barrier_lanes(w);
   for (int i = 0; i < p->n; i++) {
     int64_t offset = i / 2 % 2 * 8 * score_pitch(flash) + (i / 4 * 8 + i % 2) * 4;
     warp_store(w, warp_get(w, p, i), warp_plus(w, at, offset), 4);
@@ -133,7 +134,7 @@ static void apply_fma(FlashGpu *flash, const Registers *out, const Registers *p,
   LLVMTypeRef four = LLVMVectorType(w->f32, 4), two = LLVMVectorType(w->f32, 2);
   LLVMValueRef row = score_row(flash), a[2];
   LLVMValueRef at = warp_times(w, flash_column(flash, flash->slice, 0, 0), 4);
-  share(flash, p);
+  share(flash, p, flash->phase == FLASH_DKV && c == 0);
   Loop loop = emit_loop(emit, emit_i64(emit, 0), emit_i64(emit, flash->g.tile[FLASH_GPU_COLUMNS]),
                         4, 0, NULL);
   LLVMValueRef s = step_of(flash, &loop), from = warp_add(w, row, warp_times(w, s, 4));
