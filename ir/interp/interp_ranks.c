@@ -13,8 +13,9 @@ static int64_t peer_of(const Ranks *ranks, int64_t rank, int axis, int64_t coord
   return rank + (coordinate - mesh_coordinate(ranks->m, rank, axis)) * stride;
 }
 
-/* With all ranks that differ from this one along the axis alone. */
-static bool meet(Ranks *ranks, int64_t rank, int axis) {
+/* Waits for all ranks that differ from this one along the axis alone, and unless `always` only
+   until a rank fails. A rank that no longer waits is not counted, since its operand is gone. */
+static bool wait_for_peers(Ranks *ranks, int64_t rank, int axis, bool always) {
   Meeting *meeting = &ranks->meeting[axis * ranks->n + peer_of(ranks, rank, axis, 0)];
   pthread_mutex_lock(&ranks->lock);
   int64_t turn = meeting->turn;
@@ -22,11 +23,20 @@ static bool meet(Ranks *ranks, int64_t rank, int axis) {
     meeting->waiting = 0, meeting->turn++;
     pthread_cond_broadcast(&ranks->all);
   }
-  while (meeting->turn == turn && !ranks->failed) pthread_cond_wait(&ranks->all, &ranks->lock);
+  while (meeting->turn == turn && (always || !ranks->failed))
+    pthread_cond_wait(&ranks->all, &ranks->lock);
   bool met = meeting->turn != turn;
+  if (!met) meeting->waiting--;
   pthread_mutex_unlock(&ranks->lock);
   return met;
 }
+
+static bool meet(Ranks *ranks, int64_t rank, int axis) {
+  return wait_for_peers(ranks, rank, axis, false);
+}
+
+/* All peers have read this rank's operand. Each of them comes, since all have met. */
+static void part(Ranks *ranks, int64_t rank, int axis) { wait_for_peers(ranks, rank, axis, true); }
 
 static void fail(Ranks *ranks) {
   pthread_mutex_lock(&ranks->lock);
@@ -224,13 +234,13 @@ void run_collective(InterpRun *run) {
     return;
   }
   ranks->shown[run->interp->rank] = in_step(run);
-  meet(ranks, run->interp->rank, exchange.axis);
+  if (!meet(ranks, run->interp->rank, exchange.axis)) return;
   for (int64_t k = 0; k < exchange.ways; k++)
     exchange.peer[k] = ranks->shown[peer_of(ranks, run->interp->rank, exchange.axis, k)];
   exchange_blocks(&exchange, out);
   for (int64_t i = 0, n = type_count(&out->type); i < n; i++) run_put(run, out, i, out->at[i]);
   if (run->interp->rank == 0) count(&exchange, out);
-  meet(ranks, run->interp->rank, exchange.axis);
+  part(ranks, run->interp->rank, exchange.axis);
 }
 
 /* ---- in bytes ---- */
@@ -279,7 +289,8 @@ bool ranks_exchange(const Interp *in, const Fn *f, const Op *o, const Message *m
   if (same)
     move_blocks(o, field, message, peer, mesh_coordinate(ranks->m, in->rank, axis), receive);
   arena_free(arena);
-  return meet(ranks, in->rank, axis) && same;
+  part(ranks, in->rank, axis);
+  return same;
 }
 
 /* ---- ranks ---- */

@@ -90,7 +90,7 @@ static int sender(const Case *c, int call) {
 }
 
 static void make_case(Case *c, uint64_t seed, int mesh) {
-  static char names[] = "abc", what[MOST_ROWS][16];
+  static char names[] = "abc", what[MOST_ROWS][20];
   *c = (Case){.seed = seed, .world = 1};
   c->p = (rt_program){.abi = RT_ABI_VERSION,
                       .hash = "1",
