@@ -1,6 +1,6 @@
-/* Products by wgmma whose operands come by bulk tensor copies (attribute tile: BY_BULK, or
-   BY_BULK_ALL, with which results leave by such copies: gemm_leave.c); see
-   gemm_wgmma.c for the whole. In place of the warpgroup that copies
+/* Products by wgmma whose operands come by bulk tensor copies (attribute tile: BY_BULK; with
+   BY_BULK_ALL results leave by such copies as well, gemm_leave.c); see gemm_wgmma.c for the whole.
+   In place of the warpgroup that copies
 
      one thread copies                            each warp that multiplies
        for each tile of k:                          for each tile of k:

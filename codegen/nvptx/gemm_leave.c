@@ -4,26 +4,25 @@
      if other arguments have an element for each sum (residuals, kept values), with the first tile
      of k: one lane: wait until copies have read what the warp left before; copy all panels of them
 
-     wait until copies have read what the warp left before; lanes meet
+     wait until copies have read what the warp left before; warp barrier
        or: wait until all elements have come
      for each panel of 64 columns:
        elements of the panel to registers, as sums are (ldmatrix)
-       its rooms were used before in this tile: wait until they have been read; lanes meet
+       its rooms were used before in this tile: wait until they have been read; warp barrier
        epilogue of sums where they are, two columns of a thread at once
        16-bit words to shared memory, eight rows and columns at once (stmatrix), swizzled
-       fence; lanes meet; one lane: copy the panel of each result
+       fence; warp barrier; one lane: copy the panel of each result
      sums of columns (gemm_columns.c)
      after the last tile: wait for all copies
 
-   So sums do not pass through shared memory, copies leave while the next panel is evaluated and the
-   next tile is multiplied, and rows and columns that do not exist are not stored, without a
-   comparison. For them the epilogue reads values of the last row or column, or zeros.
+   So sums do not pass through shared memory, and copies run while the next panel is evaluated and
+   the next tile is multiplied. They leave out rows and columns outside of the result, so kernels
+   compare no positions: the epilogue reads values of the last row or column for them, or zeros.
 
-   A result leaves from the room of an element of its panel, or from the room that has waited
-   longest since it was used. Results may be written where elements were read: all elements of a
-   tile come before its first result leaves. If 64 does not divide the columns of a tile, the last
-   panel begins within the one before it and stores some columns a second time, with the same bits.
- */
+   A result is copied from the room of an element of its panel, or from the room whose last use is
+   the longest ago. It may have the buffer of an element: all elements of a tile are read before its
+   first result is written. If 64 does not divide the columns of a tile, the last panel begins
+   within the one before it and stores some columns a second time, with the same bits. */
 #include "bulk.h"
 #include "codegen/emit.h"
 #include "gemm.h"

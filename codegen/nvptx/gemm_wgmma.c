@@ -460,10 +460,10 @@ static void put_columns(Gemm *gemm, const Leaving *of, int columns) {
   if (of->half) gemm_columns_of_group(gemm, of->out->group, of->out->rooms, of->first, columns);
 }
 
-/* Must lanes meet before sums of the next tile take the place of the last ones of this tile? Where
-   threads bring operands, barriers of the CTA come first, unless the tile has none; sums of columns
-   end with a barrier. */
-static bool must_meet(Gemm *gemm) {
+/* Is a warp barrier needed before sums of the next tile take the place of the last ones of this
+   tile? Where threads bring operands, barriers of the CTA come first, unless the tile has none.
+   Sums of columns end with a barrier. */
+static bool needs_barrier(Gemm *gemm) {
   return gemm_is_bulk(gemm) || gemm->g.seek_ctas || gemm_has_columns(gemm);
 }
 
@@ -481,7 +481,7 @@ static void put_tile(Gemm *gemm, const Out *out) {
       warp_barrier_lanes(&gemm->w);
       put_results(gemm, &leaving, columns);
       bool last = half && first + WGMMA_OUT >= all;
-      if (!last || must_meet(gemm)) warp_barrier_lanes(&gemm->w); /* all have read it */
+      if (!last || needs_barrier(gemm)) warp_barrier_lanes(&gemm->w); /* all have read it */
       if (gemm_has_columns(gemm)) put_columns(gemm, &leaving, columns);
     }
 }

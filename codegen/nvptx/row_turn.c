@@ -3,14 +3,14 @@
    elements along the summed dim of each of TURNED_LANES neighbours, in registers from the first use
    to the last; a warp reads whole lines, and warps share the block:
 
-     read; the largest number of each neighbour; leave it in shared memory; meet
+     read; the largest number of each neighbour; leave it in shared memory; barrier
      join those of all warps, and if a block spans the neighbours those of all lanes
      codes of 16 bytes for each neighbour; the first warp also writes the scales
 
    A kernel with a second result writes the same numbers as they are read as well: each of the
    warp's 16 lines of neighbours is a block, whose largest number the lanes join by exchanges.
 
-   Two warps fill a sector of memory between them. Must not: have other results. */
+   Two warps together write a sector of memory. Must not: write kernels with other results. */
 #include "ir/kernel/row_turned.h"
 #include "put_codes.h"
 #include "row_kernel.h"
