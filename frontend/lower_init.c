@@ -30,7 +30,7 @@ static bool zero(const Val *v) { return !v->rounds && v->number == 0; }
 
 static ValueId uniform(Maker *maker, const char *path) {
   const ValueId in[] = {maker->seed, maker->step, maker->base};
-  return emit_rand_op(maker->m, maker->f, in, &maker->type, path, maker->loc);
+  return ir_rand(maker->m, maker->f, in, &maker->type, random_key(path), maker->loc);
 }
 
 /* u in (0, 1) -> 2u - 1 */

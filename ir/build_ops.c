@@ -55,6 +55,18 @@ ValueId ir_pow(Module *m, Fn *f, ValueId a, double exponent, Loc loc) {
   return v;
 }
 
+ValueId ir_rand(Module *m, Fn *f, const ValueId *in, const Type *t, int64_t key, Loc loc) {
+  Str dims[MAX_RANK];
+  int64_t strides[MAX_RANK], stride = 1;
+  for (int i = t->rank; i-- > 0;)
+    dims[i] = t->axis[i].dim, strides[i] = stride, stride *= t->axis[i].size;
+  Op *op = fn_op(m, f, OP_rand, 3, in, 1, t, loc);
+  op_add_group(m, op, group_dims(t->rank, dims));
+  attr_set_int(m, &op->attrs, ATTR_key, key);
+  attr_set_ints(m, &op->attrs, ATTR_strides, t->rank, strides);
+  return op->out;
+}
+
 ValueId ir_reduce(Module *m, Fn *f, OpCode c, ValueId a, int n, const Str *dims, Loc loc) {
   if (n == 0) return a;
   Group group = group_dims(n, dims);

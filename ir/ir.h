@@ -492,6 +492,8 @@ ValueId ir_binary(Module *m, Fn *f, OpCode c, ValueId a, ValueId b, Loc loc);
 ValueId ir_where(Module *m, Fn *f, ValueId c, ValueId a, ValueId b, Loc loc);
 ValueId ir_cast(Module *m, Fn *f, ValueId a, Elem e, Loc loc); /* a itself if it has that type */
 ValueId ir_pow(Module *m, Fn *f, ValueId a, double exponent, Loc loc);
+/* Numbers in [0, 1): in: seed, step, first element; all elements in the order of the type. */
+ValueId ir_rand(Module *m, Fn *f, const ValueId *in, const Type *t, int64_t key, Loc loc);
 ValueId ir_reduce(Module *m, Fn *f, OpCode c, ValueId a, int n, const Str *dims, Loc loc);
 ValueId ir_expand(Module *m, Fn *f, ValueId a, int n, const Axis *axes,
                   Loc loc); /* new dims first */

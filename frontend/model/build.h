@@ -44,6 +44,5 @@ Loc build_loc(const Build *build, Span s);
 Type lower_type(Eval *e, Elem elem, const Dims *dims);
 ValueId emit_use(Eval *e, const Val *v); /* its id in the function that is being written */
 ValueId emit_rounds(Module *m, Fn *fn, const Val *v, Loc loc);
-ValueId emit_rand_op(Module *m, Fn *fn, const ValueId *in, const Type *t, const char *path,
-                     Loc loc);
+uint32_t random_key(const char *path); /* of the numbers of an op rand, by its name */
 #endif

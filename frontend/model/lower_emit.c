@@ -234,7 +234,7 @@ Val lower_widened(Eval *e, const Val *a, const Dims *big) {
 /* ---- random numbers ---- */
 
 /* FNV-1a, 32 bits */
-static uint32_t random_key(const char *path) {
+uint32_t random_key(const char *path) {
   uint32_t h = 2166136261u;
   for (; *path; path++) h = (h ^ (unsigned char)*path) * 16777619u;
   return h;
@@ -269,20 +269,7 @@ void lower_rand(Eval *e, Val *out) {
   ValueId in[] = {load_scalar(e, "seed", ELEM_i64), load_scalar(e, "step", ELEM_i32),
                   random_base(e, type_count(&t))};
   Str path = arena_printf(e->arena, "%srand.%u", e->self ? e->self->path : "", build->rands++);
-  settle(e, out, emit_rand_op(build->m, build->frame->fn, in, &t, path, here(e)));
-}
-
-ValueId emit_rand_op(Module *m, Fn *fn, const ValueId *in, const Type *t, const char *path,
-                     Loc loc) {
-  Str dims[MAX_RANK];
-  int64_t strides[MAX_RANK], stride = 1;
-  for (int i = t->rank; i-- > 0;)
-    dims[i] = t->axis[i].dim, strides[i] = stride, stride *= t->axis[i].size;
-  Op *op = fn_op(m, fn, OP_rand, 3, in, 1, t, loc);
-  op_add_group(m, op, group_dims(t->rank, dims));
-  attr_set_int(m, &op->attrs, ATTR_key, random_key(path));
-  attr_set_ints(m, &op->attrs, ATTR_strides, t->rank, strides);
-  return op->out;
+  settle(e, out, ir_rand(build->m, build->frame->fn, in, &t, random_key(path), here(e)));
 }
 
 /* ---- loss terms ---- */

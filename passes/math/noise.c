@@ -36,17 +36,9 @@ static bool adds_up(const Op *o) {
 
 static ValueId random_of(NoisyFn *fn, const Type *t, Loc loc) {
   Module *m = fn->all->m;
-  Str dims[MAX_RANK];
-  int64_t strides[MAX_RANK], stride = 1;
-  for (int i = t->rank; i-- > 0;)
-    dims[i] = t->axis[i].dim, strides[i] = stride, stride *= t->axis[i].size;
   ValueId in[] = {fn->seed, ir_const(m, fn->r.to, ELEM_i32, 0, loc),
                   ir_const(m, fn->r.to, ELEM_i64, 0, loc)};
-  Op *op = fn_op(m, fn->r.to, OP_rand, 3, in, 1, t, loc);
-  op_add_group(m, op, group_dims(t->rank, dims));
-  attr_set_int(m, &op->attrs, ATTR_key, ++fn->all->sites);
-  attr_set_ints(m, &op->attrs, ATTR_strides, t->rank, strides);
-  return op->out;
+  return ir_rand(m, fn->r.to, in, t, ++fn->all->sites, loc);
 }
 
 static ValueId noisy(NoisyFn *fn, ValueId value, Loc loc) {
