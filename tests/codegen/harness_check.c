@@ -293,11 +293,16 @@ static bool guard_kept(const char *p, int64_t bytes) {
   return true;
 }
 
+/* A sum halfway between two numbers of 16 bits may be rounded to either: these are at most so far
+   apart, relative to the smaller one. */
+static double step_of(Elem e) { return e == ELEM_bf16 ? 0x1p-7 : e == ELEM_f16 ? 0x1p-10 : 0; }
+
 /* usual: the size of neighbouring numbers. */
 static bool equal(const Harness *h, double got, double want, double usual, double tolerance,
                   Elem e) {
   if (isnan(want) || isnan(got)) return isnan(want) && (isnan(got) || h->near);
   if (got == want || (h->whole && tolerance <= 0)) return got == want;
+  if (tolerance > 0 && fabs(got - want) <= step_of(e) * fmin(fabs(got), fabs(want))) return true;
   if (e == ELEM_bf16) tolerance += 0x1p-8;
   if (e == ELEM_f16) tolerance += 0x1p-10;
   double base = h->relative ? fabs(want) + 1e-37 / tolerance : usual + fabs(want);
