@@ -3,12 +3,12 @@ disks, damaged files, signals, wrong use.
 
     python3 e2e.py TOY TOY_COUNTING|- [CASE ..]
 """
-import fcntl, json, os, pty, random, re, resource, shutil, signal, struct, subprocess, sys, tempfile, termios, time
+import fcntl, json, os, pty, random, re, resource, shutil, signal, struct, subprocess, sys, termios, time
 import xml.dom.minidom
+from toys import D, TOY, check, path, toy, train
 from xxh64 import xxh64
 
-TOY, COUNTING = os.path.abspath(sys.argv[1]), sys.argv[2]
-D = tempfile.mkdtemp(prefix='toy run ')
+COUNTING = sys.argv[2]
 TEXT = os.path.join(D, 'text.txt')
 rng = random.Random(7)
 
@@ -18,21 +18,6 @@ def write_text():
     open(TEXT, 'w').write(' '.join(rng.choice(words) for _ in range(8000))[:42000])
 
 
-def toy(*args, expect=0, says='', exe=None, env=None, **kw):
-    e = dict(os.environ, NO_COLOR='1', **(env or {}))
-    p = subprocess.run([exe or TOY, *args], cwd=D, capture_output=True, timeout=1200, env=e, **kw)
-    out, err = p.stdout.decode('latin1'), p.stderr.decode('latin1')
-    if p.returncode != expect or says not in out + err:
-        sys.exit(f'toy {" ".join(args)}\n  exit {p.returncode}, expected {expect} and `{says}`\n{out}\n{err}')
-    return out + err
-
-
-def check(ok, what):
-    if not ok: sys.exit('failed: ' + what)
-
-
-def train(*args, **kw): return toy('train', '--data', 'text.txt', *args, **kw)
-def path(*p): return os.path.join(D, *p)
 def newest(run): return sorted(x for x in os.listdir(path(run)) if x.startswith('step-'))[-1]
 def tensors(run): return open(path(run, newest(run), 'rank-00000.safetensors'), 'rb').read()
 def lines(run): return [json.loads(x) for x in open(path(run, 'metrics.jsonl'))]

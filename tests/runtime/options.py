@@ -3,27 +3,10 @@ steps that is damaged: on a program written by hand.
 
     python3 options.py TOY
 """
-import os, random, resource, shutil, socket, subprocess, sys, tempfile
+import os, random, resource, shutil, socket, subprocess
+from toys import D, TOY, check, path, toy, train
 
-TOY = os.path.abspath(sys.argv[1])
-D = tempfile.mkdtemp(prefix='toy options ')
 rng = random.Random(7)
-
-
-def toy(*args, expect=0, says='', **kw):
-    p = subprocess.run([TOY, *args], cwd=D, capture_output=True, timeout=1200, env=dict(os.environ, NO_COLOR='1'), **kw)
-    out, err = p.stdout.decode('latin1'), p.stderr.decode('latin1')
-    if p.returncode != expect or says not in out + err:
-        sys.exit(f'toy {args}\n  exit {p.returncode}, expected {expect} and `{says}`\n{out}\n{err}')
-    return out + err
-
-
-def check(ok, what):
-    if not ok: sys.exit('failed: ' + what)
-
-
-def train(*args, **kw): return toy('train', '--data', 'text.txt', *args, **kw)
-def path(*p): return os.path.join(D, *p)
 
 
 def case_meanings():
