@@ -25,6 +25,15 @@ def run(*command, cwd=None, expect=0, timeout=1200, env=None):
     return p.stdout, p.stderr
 
 
+def planned(shardc, folder, text):
+    """What `plan --json` prints for plan p of a model, whether it fits or not, and its messages."""
+    open(f'{folder}/m.shard', 'w').write(text)
+    p = subprocess.run([shardc, 'plan', 'm.shard', '--plan', 'p', '--json'], cwd=folder, capture_output=True, text=True,
+                       env=dict(os.environ, SHARDC_PATH=EXAMPLES, NO_COLOR='1'))
+    check(p.stdout.startswith('{'), p.stderr)
+    return json.loads(p.stdout), p.stderr
+
+
 def check(condition, message):
     if not condition: fail('failed: ' + message)
 

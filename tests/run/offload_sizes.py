@@ -7,8 +7,8 @@ are 8192 wide.) Also saved inputs, of "ZeRO: Memory Optimizations Toward Trainin
 150 billion parameters over 400 GPUs with saved inputs on the host (C5). Only bytes: the compiler builds no kernels for
 the paper's GPU, so a newer GPU's name has its memory.
 """
-import json, os, subprocess, sys
-from common import EXAMPLES, check, workdir
+import os, sys
+from common import check, planned, workdir
 
 SHARDC, folder = os.path.abspath(sys.argv[1]), workdir()
 MODEL = '''use "gpt2"
@@ -38,11 +38,7 @@ def plan(layers, embed, tensor, data, batch, offload, kept=''):
     mesh = f'tensor = {tensor}, data = {data}' if tensor > 1 else f'data = {data}'
     text = MODEL % (embed, embed // 128, layers, batch * data, (tensor * data + 15) // 16, mesh,
                     TENSOR if tensor > 1 else '', batch, kept, 'offload optimizer, grads -> host' if offload else '')
-    open(f'{folder}/m.shard', 'w').write(text)
-    p = subprocess.run([SHARDC, 'plan', 'm.shard', '--plan', 'p', '--json'], cwd=folder, capture_output=True, text=True,
-                       env=dict(os.environ, SHARDC_PATH=EXAMPLES, NO_COLOR='1'))
-    check(p.stdout.startswith('{'), f'{layers} x {embed}: {p.stderr}')
-    return json.loads(p.stdout), p.stderr
+    return planned(SHARDC, folder, text)
 
 
 # billions of parameters, layers, width, ranks of tensor and data, the batch of a rank

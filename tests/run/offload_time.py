@@ -10,8 +10,8 @@ where it fits. Figure 9: with one micro-batch a step and delayed updates, the GP
 waits for a norm, rounds of the backward loop update with the gradients that they compute, and the GPU waits at most
 three fifths as long. Bounds: the walk of ir/cost/timeline_host.c, no measurement.
 """
-import json, os, subprocess, sys
-from common import EXAMPLES, check, workdir
+import os, sys
+from common import EXAMPLES, check, planned, workdir
 
 SHARDC, folder = os.path.abspath(sys.argv[1]), workdir()
 PAPERS, OFFLOAD = (open(f'{EXAMPLES}/../docs/{page}.md').read() for page in ('papers', 'offload'))
@@ -39,11 +39,7 @@ plan p for Big {
 def plan(layers, embed, micro, ranks=1, batch=512, host=True, more='clip 1.0', type='f16', grads='grads'):
     text = MODEL % (embed, embed // 128, layers, batch, more, (ranks + 15) // 16, ranks, ' overlap = on' * (ranks > 1),
                     micro, type, f'offload optimizer, {grads} -> host' * host)
-    open(f'{folder}/m.shard', 'w').write(text)
-    p = subprocess.run([SHARDC, 'plan', 'm.shard', '--plan', 'p', '--json'], cwd=folder, capture_output=True, text=True,
-                       env=dict(os.environ, SHARDC_PATH=EXAMPLES, NO_COLOR='1'))
-    check(p.stdout.startswith('{'), f'{layers} x {embed}: {p.stderr}')
-    told = json.loads(p.stdout)
+    told = planned(SHARDC, folder, text)[0]
     told['tflops'] = told['flop_per_step'] / told['seconds_per_step'] / 1e12
     return told
 
