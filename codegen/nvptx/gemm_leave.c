@@ -229,12 +229,9 @@ static int oldest_room(const Gemm *gemm, const Leave *leave) {
   return best;
 }
 
-/* A panel's copies are one group, if rooms are used twice in a tile; else those of a tile. */
-static bool ends_group(const Gemm *gemm, const Leave *leave) {
-  int panels = panels_of(gemm);
-  return gemm->p.results * panels > gemm->g.rooms || leave->panel + 1 == panels;
-}
-
+/* A panel's copies are one group, also where no room is used twice in a tile and no wait tells
+   groups apart: the assembler evaluates no panel before the group of the one before it ends.
+   Several panels at once, with random numbers of a dropout, would fill the registers. */
 static void choose_rooms(Gemm *gemm, Leave *leave) {
   int last = NEVER;
   for (int i = 0; i < gemm->p.results; i++) {
@@ -261,7 +258,7 @@ static void leave_panel(Gemm *gemm, Leave *leave) {
     GemmMap map = place_of(gemm, gemm->k->args.n + (uint32_t)i, leave->panel, at);
     bulk_leave(w, gemm->e->map[OPERAND_MAPS + i], map.map.rank, at, room_at(gemm, leave->room[i]));
   }
-  if (ends_group(gemm, leave)) bulk_leave_end(w);
+  bulk_leave_end(w);
   emit_end_if(gemm->e, one);
 }
 
