@@ -43,7 +43,15 @@ static void visit(HeldRow *row, ValueId v) {
   for (uint32_t i = 0; o && i < o->nin; i++) visit(row, o->in[i]);
 }
 
-/* Per point of a row: how many numbers stay in registers between the levels. */
+/* Results per point of a row: all points of a thread are evaluated before one is stored. */
+static int64_t stored_values(const Fn *k, const GpuRows *rows) {
+  int64_t n = 0;
+  for (uint32_t i = (uint32_t)(rows->r.n + rows->r.ncolumns); i < rows->nroots; i++)
+    n += reduction_along(k, &rows->r, rows->root[i]);
+  return n;
+}
+
+/* Per point of a row: how many numbers stay in registers between the levels, or until the end. */
 static int64_t held_values(const Module *m, const Fn *k, const GpuRows *rows) {
   HeldRow row = {.k = k, .w = rows, .first = ARENA_ARRAY(m->arena, int, k->values.n + 1)};
   for (; row.pass < rows->passes; row.pass++) {
@@ -52,7 +60,7 @@ static int64_t held_values(const Module *m, const Fn *k, const GpuRows *rows) {
     for (uint32_t i = (uint32_t)rows->r.n; row.pass == rows->passes - 1 && i < rows->nroots; i++)
       visit(&row, rows->root[i]);
   }
-  return row.kept ? row.kept : 1;
+  return max_i64(max_i64(row.kept, stored_values(k, rows)), 1);
 }
 
 /* ---- the three ways ---- */
@@ -63,9 +71,10 @@ static int64_t threads_of(int64_t rows, int64_t group) {
   return threads;
 }
 
-/* Numbers that a long row's walk keeps per point: its operands, the sums of its busiest level. */
+/* Numbers that a long row's walk keeps per point: its operands, the sums of its busiest level or
+   the results with what they are made from. */
 static int64_t walked_values(const Fn *k, const GpuRows *rows) {
-  int64_t n = 0, most = 0;
+  int64_t n = 0, most = 3 * stored_values(k, rows) / 2;
   for (uint32_t i = 0; i < k->args.n; i++) n += reduction_along(k, &rows->r, k->args.at[i]);
   for (int pass = 0; pass < rows->passes; pass++) {
     int64_t sums = 0;
