@@ -1,6 +1,7 @@
 /* Attention on GPUs: heads, tiles in shared memory, results. See flash.c. Offsets of tensors go
    through the expression generator, so any storage order will do. */
 #include "flash.h"
+#include "ir/kernel/gpu_plan.h"
 #include "ir/support/num.h"
 
 enum { SECTION_BYTES = 16 << 20 }; /* keys and values, or queries and dy */
@@ -56,9 +57,7 @@ static TileLoad load_of(FlashGpu *flash_gpu, ValueId value, bool keys, bool colu
   load.mn_extent = flash->width, load.mn_tile = flash_gpu->g.width;
   load.threads = 2 * (int)flash_gpu->g.tile[FLASH_GPU_ROWS], load.mn0 = warp_i32(&flash_gpu->w, 0);
   load.base = flash_base(flash_gpu, value, row);
-  /* sums of gradients fill the registers */
-  load.side.held =
-      !flash->grad && gemm_pieces_of(&load.side, load.threads).items <= PIECES_UNROLLED;
+  load.side.held = gpu_flash_holds(flash, &flash_gpu->g, &load.side);
   tile_load_setup(&flash_gpu->w, &load, at);
   return load;
 }

@@ -134,6 +134,8 @@ static inline int64_t gemm_depth(const Product *product) {
 int64_t gemm_registers_most(int64_t threads);
 /* .. and those that the assembler needs without spilling, estimated from above. */
 int64_t gemm_registers(const GemmPlan *plan);
+/* .. of them for an operand that is held. */
+int64_t gemm_held(const GemmSide *side, int64_t threads);
 /* Which operands are held: those for which there are registers. */
 void gemm_hold(GemmPlan *plan);
 typedef struct SidePieces { /* of 16 bytes: how threads divide those of a tile */

@@ -24,10 +24,13 @@ SidePieces gemm_pieces_of(const GemmSide *side, int64_t threads) {
   return of;
 }
 
+int64_t gemm_held(const GemmSide *side, int64_t threads) {
+  int64_t items = gemm_pieces_of(side, threads).items;
+  return side->wide ? items * WIDE : items * ELEMENTS + (side->along_k ? 0 : ALONG_MN);
+}
+
 static int64_t held(const GemmPlan *plan, const GemmSide *side) {
-  int64_t items = side->held ? gemm_pieces_of(side, plan->threads[0]).items : 0;
-  if (!items || side->wide) return items * WIDE;
-  return items * ELEMENTS + (side->along_k ? 0 : ALONG_MN);
+  return side->held ? gemm_held(side, plan->threads[0]) : 0;
 }
 
 static int64_t at_once(const GemmSide *side) {

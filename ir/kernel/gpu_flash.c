@@ -57,6 +57,12 @@ int64_t gpu_flash_registers(const Flash *f, const FlashGpuPlan *p) {
   return p->slice + 2 * columns + (gpu_flash_by_element(f, p) ? OF_ADDRESSES : 0);
 }
 
+bool gpu_flash_holds(const Flash *f, const FlashGpuPlan *p, const GemmSide *side) {
+  int64_t threads = p->threads[0], each = gemm_held(side, threads);
+  if (f->grad || gemm_pieces_of(side, threads).items > PIECES_UNROLLED) return false;
+  return gpu_flash_registers(f, p) + FLASH_OTHERS + 2 * each <= gemm_registers_most(threads);
+}
+
 static bool is_side(int64_t n) { return n >= 16 && n <= BLOCK_MOST && n % 16 == 0; }
 
 /* Do numbers come in for each score, from memory or from many instructions? */

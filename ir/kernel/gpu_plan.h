@@ -87,6 +87,10 @@ bool gpu_product_fits(const GpuProduct *product, const int64_t *cut);
 FlashGpuPlan gpu_flash_plan(const Module *m, const Fn *k, const Flash *f, const int64_t *cut);
 bool gpu_flash_fits(const Module *m, const Fn *k, const int64_t *cut, int64_t limit);
 int64_t gpu_flash_registers(const Flash *f, const FlashGpuPlan *p); /* sums of a lane */
+enum { FLASH_OTHERS = 96 };                                         /* .. all others, estimated */
+/* Do registers hold pieces of that operand, and of another one, while the tiles before them are
+   multiplied? Sums of gradients leave none. */
+bool gpu_flash_holds(const Flash *f, const FlashGpuPlan *p, const GemmSide *side);
 /* Are there operands of 16 bits whose rows are not made of pieces of 16 bytes? */
 bool gpu_flash_by_element(const Flash *f, const FlashGpuPlan *p);
 #endif

@@ -13,11 +13,7 @@
 #include "tune.h"
 
 enum { WIDE = 128 }; /* heads for which larger blocks have a point */
-enum {
-  ENOUGH_WARPS = 8,
-  BESIDE = 96
-}; /* BESIDE: registers of a thread other than the sums,
-                                           estimated */
+enum { ENOUGH_WARPS = 8 };
 
 typedef int64_t AttentionShape[2];
 static const AttentionShape shapes[] = {{64, 64}, {64, 32}, {32, 32}, {32, 16}, {16, 16}};
@@ -50,7 +46,7 @@ void gpu_attention_apply(Module *m, Fn *k, const Cut *cut) {
 /* On a multiprocessor, in the phase over scores that has fewest. */
 static int64_t warps_of(const Module *m, const Fn *k, const Flash *flash, const Cut *cut) {
   FlashGpuPlan plan = gpu_flash_plan(m, k, flash, cut->at);
-  int64_t registers = gpu_flash_registers(flash, &plan) + BESIDE, least = 0;
+  int64_t registers = gpu_flash_registers(flash, &plan) + FLASH_OTHERS, least = 0;
   for (int i = 0; i < plan.phases; i++) {
     if (!flash_gpu_scores(plan.phase[i])) continue;
     int64_t room =
