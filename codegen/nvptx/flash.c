@@ -151,23 +151,22 @@ static void *group_begin(FlashGpu *flash) {
   return forward;
 }
 
-/* Issues S = Q K^T of a unit. */
-static LLVMValueRef begin_unit(FlashRing *ring, FlashForward *forward) {
+/* Issues S = Q K^T of a unit. V of the unit before, if there is one, is waited for as well: it was
+   copied first, and products are issued without a wait between them. */
+static LLVMValueRef begin_unit(FlashRing *ring, FlashForward *forward, LLVMValueRef before) {
   LLVMValueRef stage = warp_get(&ring->x->w, &ring->stage, 0);
   flash_ring_meet(ring, stage, 0);
+  if (before) flash_ring_meet(ring, before, 1);
   warpgroup_begin(&ring->x->w);
   flash_group_scores(ring, &forward->scores, 0, stage, 0);
   warpgroup_commit(&ring->x->w);
   return stage;
 }
 
-/* Issues O += P V of the unit before; returns its stage. */
-static LLVMValueRef apply_before(FlashRing *ring, FlashForward *forward) {
-  LLVMValueRef before = warp_get(&ring->x->w, &forward->before, 0);
-  flash_ring_meet(ring, before, 1);
+/* Issues O += P V of the unit before. */
+static void apply_before(FlashRing *ring, FlashForward *forward, LLVMValueRef before) {
   flash_group_apply(ring, &forward->out, &forward->words, before, 1, false);
   warpgroup_commit(&ring->x->w);
-  return before;
 }
 
 /* Powers of the scores. */
@@ -210,7 +209,7 @@ static void end_unit(FlashRing *ring, FlashWalk *walk, const FlashUnit *unit, Fl
 }
 
 static void first_unit(FlashRing *ring, FlashWalk *walk, FlashUnit *unit, FlashForward *forward) {
-  LLVMValueRef factor[2], stage = begin_unit(ring, forward);
+  LLVMValueRef factor[2], stage = begin_unit(ring, forward, NULL);
   FlashBlock flash_block = flash_unit_block(walk, unit, stage);
   warpgroup_wait(&ring->x->w, 0, &forward->scores);
   flash_ring_leave(ring, stage, 0);
@@ -220,7 +219,9 @@ static void first_unit(FlashRing *ring, FlashWalk *walk, FlashUnit *unit, FlashF
 
 static void other_unit(FlashRing *ring, FlashWalk *walk, FlashUnit *unit, FlashForward *forward) {
   FlashGpu *flash = ring->x;
-  LLVMValueRef factor[2], stage = begin_unit(ring, forward), before = apply_before(ring, forward);
+  LLVMValueRef factor[2], before = warp_get(&flash->w, &forward->before, 0);
+  LLVMValueRef stage = begin_unit(ring, forward, before);
+  apply_before(ring, forward, before);
   FlashBlock flash_block = flash_unit_block(walk, unit, stage);
   warpgroup_wait(&flash->w, 1, &forward->scores);
   flash_ring_leave(ring, stage, 0);
@@ -257,8 +258,10 @@ static void units_in_pairs(FlashRing *ring, FlashWalk *walk, FlashUnit *first,
   first_unit(ring, walk, first, forward);
   units(ring, walk, forward, false);
   flash_rows_leave(ring);
+  LLVMValueRef before = warp_get(w, &forward->before, 0);
+  flash_ring_meet(ring, before, 1);
   warpgroup_begin(w);
-  LLVMValueRef before = apply_before(ring, forward);
+  apply_before(ring, forward, before);
   warpgroup_wait(w, 0, &forward->out);
   flash_ring_leave(ring, before, 1);
 }
@@ -270,6 +273,7 @@ static void group_rows(FlashRing *ring, FlashWalk *walk, void *with) {
   flash_walk_side(walk);
   FlashUnit first = flash_unit_first(walk);
   Branch some = emit_if(flash->e, first.present);
+  flash_rows_meet(ring);
   if (walk->reads) units(ring, walk, forward, true), flash_rows_leave(ring);
   else units_in_pairs(ring, walk, &first, forward);
   emit_end_if(flash->e, some);

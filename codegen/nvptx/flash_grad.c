@@ -357,6 +357,7 @@ static void group_rows(FlashRing *ring, FlashWalk *walk, void *with) {
   flash_walk_side(walk);
   FlashUnit first = flash_unit_first(walk);
   Branch some = emit_if(flash->e, first.present);
+  flash_rows_meet(ring);
   if (!walk->reads) {
     flash_walk_run(walk, &first);
     unit_of_pairs(ring, walk, &first, backward, true);

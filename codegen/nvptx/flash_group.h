@@ -8,6 +8,7 @@
 typedef struct FlashRing { /* as a multiplying thread sees it */
   FlashGpu *x;
   Registers stage;    /* i32: the one of the unit that is next */
+  Registers rows;     /* i32: parity of the next tile of rows, of bulk copies */
   LLVMValueRef group; /* i32: the thread's warpgroup, of those that multiply */
 } FlashRing;
 
@@ -22,6 +23,7 @@ void flash_ring_leave(FlashRing *ring, LLVMValueRef stage, int c);
 void flash_ring_next(FlashRing *ring);
 /* Sums of rows of the lane's two columns of a block, that came with operand c of a stage. */
 LLVMValueRef flash_ring_sums(FlashGpu *flash, LLVMValueRef stage, int c, int block);
+void flash_rows_meet(FlashRing *ring);  /* the tile of rows has come, before its first unit */
 void flash_rows_leave(FlashRing *ring); /* the tile of rows, if it had a unit */
 
 /* Issues out = row tile r . tile c of that stage: 64 rows of the warpgroup, all columns. */

@@ -27,11 +27,16 @@ int64_t flash_gpu_sums(const FlashGpuPlan *plan, FlashPhase phase) {
   return plan->wgmma && phase == FLASH_DKV ? plan->tile[FLASH_GPU_COLUMNS] * 4 : 0;
 }
 
+int64_t flash_gpu_signals(const FlashGpuPlan *plan) {
+  return plan->bulk ? 4 * plan->tile[FLASH_GPU_STAGES] + 2 : 0;
+}
+
 static int64_t shared_of(const FlashGpuPlan *plan, FlashPhase phase) {
   if (phase == FLASH_JOIN) return LINES_SHARED;
   if (plan->wgmma)
     return flash_gpu_tiles(phase, false) * plan->row.bytes +
-           2 * plan->tile[FLASH_GPU_STAGES] * (plan->column.bytes + flash_gpu_sums(plan, phase));
+           2 * plan->tile[FLASH_GPU_STAGES] * (plan->column.bytes + flash_gpu_sums(plan, phase)) +
+           round_up(flash_gpu_signals(plan) * SIGNAL_BYTES, CACHE_LINE);
   return flash_gpu_tiles(phase, false) * plan->row.bytes +
          2 * flash_gpu_tiles(phase, true) * plan->column.bytes + plan->scores;
 }
@@ -63,6 +68,7 @@ FlashGpuPlan flash_gpu_plan(const Flash *flash, Elem elem, const int64_t tile[FL
   static const FlashPhase forward[] = {FLASH_FORWARD},
                           backward[] = {FLASH_DQ, FLASH_DKV, FLASH_JOIN};
   FlashGpuPlan plan = {.wgmma = tile[FLASH_GPU_STAGES] > 1,
+                       .bulk = (tile[FLASH_GPU_COPY] - 1) & FLASH_COPY_BULK,
                        .mma = elem_is_half(elem),
                        .phases = !flash->grad                       ? 1
                                  : flash->columns.value == NO_VALUE ? 2

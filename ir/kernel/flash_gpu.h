@@ -20,10 +20,18 @@ enum FlashGpuTile {                    /* entries of attribute tile */
                     FLASH_GPU_COLUMNS, /* of a block of scores */
                     FLASH_GPU_STAGES,  /* of the ring, with wgmma; 1: mma, fma */
                     FLASH_GPU_SLICES,  /* of the width of results */
-                    FLASH_GPU_COPY,    /* 1 + bits: which operands come in pieces of 16 bytes */
+                    FLASH_GPU_COPY,    /* 1 + bits: which operands come in pieces of 16 bytes, and
+                                          whether these are bulk copies */
                     FLASH_GPU_COUNT
 };
-enum { FLASH_COPY_Q = 1, FLASH_COPY_K = 2, FLASH_COPY_V = 4, FLASH_COPY_DY = 8 };
+enum { FLASH_OPERAND_Q, FLASH_OPERAND_K, FLASH_OPERAND_V, FLASH_OPERAND_DY, FLASH_OPERANDS };
+enum {
+  FLASH_COPY_Q = 1 << FLASH_OPERAND_Q,
+  FLASH_COPY_K = 1 << FLASH_OPERAND_K,
+  FLASH_COPY_V = 1 << FLASH_OPERAND_V,
+  FLASH_COPY_DY = 1 << FLASH_OPERAND_DY,
+  FLASH_COPY_BULK = 1 << FLASH_OPERANDS
+};
 
 /* Stages of the ring at least: those that a phase reads while it waits for the next one, whose
    copies are seen to be complete after one more tile is begun; at most, by the barriers of a CTA:
@@ -41,6 +49,7 @@ enum { FLASH_PHASES = 3 }; /* of a kernel, at most */
 typedef struct FlashGpuPlan {
   int64_t tile[FLASH_GPU_COUNT];
   bool wgmma;           /* 16-bit elements, by warpgroups */
+  bool bulk;            /* by warpgroups, whose operands come by bulk tensor copies */
   bool mma;             /* fragments of 16-bit elements; else multiply-adds of f32 */
   int64_t width;        /* of the head, padded */
   int64_t slice;        /* of it, in the results of one CTA */
@@ -65,4 +74,17 @@ int flash_gpu_tiles(FlashPhase p, bool columns);
 /* Bytes of sums of rows that come with each operand of columns through the ring, after all tiles:
    log-sum-exps with queries, sums of y dy with dy. */
 int64_t flash_gpu_sums(const FlashGpuPlan *plan, FlashPhase phase);
+/* mbarriers, after these: full and empty of each operand of a stage, rows have come, are left. */
+int64_t flash_gpu_signals(const FlashGpuPlan *plan);
+
+/* ---- bulk tensor copies (flash_map.c) ---- */
+typedef struct FlashMap {
+  TensorMap map;
+  Str dim[MAP_RANK];
+} FlashMap;
+ValueId flash_operand(const Flash *flash, int i);
+/* The map of operand i, in boxes of that many rows; false: there is none. */
+bool flash_map(const Fn *k, const Flash *flash, int i, int64_t rows, FlashMap *out);
+/* Those of a kernel with that tile, by operand. */
+int flash_maps(const Fn *k, const int64_t *tile, TensorMap out[KERNEL_MAPS]);
 #endif

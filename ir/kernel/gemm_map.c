@@ -4,13 +4,10 @@
 #include "gpu_plan.h"
 #include "ir/codes.h"
 
-/* Limits of cuTensorMapEncodeTiled. */
-static const int64_t MOST_SIZE = (int64_t)1 << 32, MOST_STRIDE = ((int64_t)1 << 40) - 1;
-
 static bool push(GemmMap *map, int of, int64_t size, int64_t stride, int64_t below, int64_t box) {
   int i = map->map.rank;
-  if (i == MAP_RANK || size > MOST_SIZE) return false;
-  if (stride > MOST_STRIDE / elem_bytes(map->map.elem)) return false;
+  if (i == MAP_RANK || size > MAP_SIZE) return false;
+  if (stride > (MAP_STRIDE - 1) / elem_bytes(map->map.elem)) return false;
   map->map.size[i] = size, map->map.stride[i] = stride * elem_bytes(map->map.elem);
   map->map.box[i] = box, map->of[i] = of, map->below[i] = below;
   map->map.rank++;
@@ -99,9 +96,11 @@ static int panel_maps(const GpuProduct *product, const GemmPlan *plan, int n,
 
 int kernel_maps(const Module *m, const Fn *k, TensorMap out[KERNEL_MAPS]) {
   const Attr *tile = attr_get(&k->attrs, ATTR_tile);
+  const char *family = attr_str(&k->attrs, ATTR_family, "");
   if (!tile || strcmp(attr_str(&k->attrs, ATTR_variant, ""), gemm_variant[GEMM_WGMMA])) return 0;
-  if (strcmp(attr_str(&k->attrs, ATTR_family, ""), "contract") || tile->i != GEMM_COUNT ||
-      tile->list[GEMM_BY] == BY_THREADS)
+  if (!strncmp(family, "attention", strlen("attention")))
+    return tile->i == FLASH_GPU_COUNT ? flash_maps(k, tile->list, out) : 0;
+  if (strcmp(family, "contract") || tile->i != GEMM_COUNT || tile->list[GEMM_BY] == BY_THREADS)
     return 0;
   GpuProduct product = gpu_product_of(m, k, GEMM_MMA, INT64_MAX);
   GemmPlan plan = gpu_product_plan(&product, tile->list);

@@ -10,6 +10,7 @@ enum { OF_GRADIENTS = 160 };    /* of dk and dv: with 176 the assembler spills *
 enum { OF_CAPPED = 176 };       /* .. and of the slopes of a cap, which are not needed as long */
 enum { OF_ADDRESSES = 16 };     /* of elements, that have no pieces of 16 bytes */
 enum { GROUP_REGISTERS = 200 }; /* of a warpgroup's thread, for these: of 232 */
+enum { BULK_WIDTH = 128 };      /* of heads whose operands come by bulk copies */
 enum { BLOCK_MOST = 256 };      /* rows, columns of a block of scores: multiples of 16 */
 
 /* Rows of whole pieces, and heads that begin on them. */
@@ -25,19 +26,37 @@ static bool in_pieces(const Fn *k, ValueId v, Str dim) {
 }
 
 static int64_t copies_of(const Fn *k, const Flash *f) {
-  const ValueId v[] = {f->q, f->k, f->v, f->dy};
   int64_t bits = 0;
-  for (int i = 0; i < (f->grad ? 4 : 3); i++)
-    for (uint32_t a = 0; a < k->args.n; a++)
-      if (k->args.at[a] == v[i] && gpu_aligned(k, a) && in_pieces(k, v[i], f->dim)) bits |= 1 << i;
+  for (int i = 0; i < (f->grad ? FLASH_OPERANDS : FLASH_OPERANDS - 1); i++)
+    for (uint32_t a = 0; a < k->args.n; a++) {
+      bool own = k->args.at[a] == flash_operand(f, i);
+      if (own && gpu_aligned(k, a) && in_pieces(k, k->args.at[a], f->dim)) bits |= 1 << i;
+    }
   return bits + 1;
+}
+
+/* Do numbers come in for each score, from memory or from many instructions? */
+static bool reads_scores(const Fn *k, const Flash *f) {
+  ValueId part[MASK_REST];
+  return f->kept != NO_VALUE || f->bias != NO_VALUE ||
+         (f->mask != NO_VALUE && mask_rest(k, f->mask, 0, NULL, part));
+}
+
+/* All operands of warpgroups come by bulk copies, or none. Wide heads leave no registers to count
+   laps of the ring. */
+static bool in_bulk(const Module *m, const Fn *k, const Flash *flash, const int64_t *cut) {
+  FlashMap map;
+  bool all = m->target.bulk && cut[FLASH_GPU_STAGES] > 1 && flash->width <= BULK_WIDTH;
+  for (int i = 0; all && i < (flash->grad ? FLASH_OPERANDS : FLASH_OPERANDS - 1); i++)
+    all = flash_map(k, flash, i, cut[FLASH_GPU_COLUMNS], &map);
+  return all;
 }
 
 FlashGpuPlan gpu_flash_plan(const Module *m, const Fn *k, const Flash *flash, const int64_t *cut) {
   int64_t tile[FLASH_GPU_COUNT] = {cut[FLASH_GPU_ROWS], cut[FLASH_GPU_COLUMNS],
                                    cut[FLASH_GPU_STAGES]};
   tile[FLASH_GPU_SLICES] = cut[FLASH_GPU_STAGES] > 1 ? 1 : ceil_div(flash->width, SLICE_MOST);
-  tile[FLASH_GPU_COPY] = copies_of(k, flash);
+  tile[FLASH_GPU_COPY] = copies_of(k, flash) + (in_bulk(m, k, flash, cut) ? FLASH_COPY_BULK : 0);
   FlashGpuPlan plan = flash_gpu_plan(flash, value_type(k, flash->q)->elem, tile);
   for (int i = 0; i < plan.phases && plan.wgmma; i++)
     if (flash_gpu_scores(plan.phase[i])) plan.chunks[i] = min_i64(plan.tiles[i], gpu_ctas(m, k));
@@ -47,7 +66,7 @@ FlashGpuPlan gpu_flash_plan(const Module *m, const Fn *k, const Flash *flash, co
 bool gpu_flash_by_element(const Flash *f, const FlashGpuPlan *p) {
   int64_t all = f->grad ? FLASH_COPY_Q | FLASH_COPY_K | FLASH_COPY_V | FLASH_COPY_DY
                         : FLASH_COPY_Q | FLASH_COPY_K | FLASH_COPY_V;
-  return p->mma && p->tile[FLASH_GPU_COPY] - 1 != all;
+  return p->mma && ((p->tile[FLASH_GPU_COPY] - 1) & all) != all;
 }
 
 int64_t gpu_flash_registers(const Flash *f, const FlashGpuPlan *p) {
@@ -64,13 +83,6 @@ bool gpu_flash_holds(const Flash *f, const FlashGpuPlan *p, const GemmSide *side
 }
 
 static bool is_side(int64_t n) { return n >= 16 && n <= BLOCK_MOST && n % 16 == 0; }
-
-/* Do numbers come in for each score, from memory or from many instructions? */
-static bool reads_scores(const Fn *k, const Flash *f) {
-  ValueId part[MASK_REST];
-  return f->kept != NO_VALUE || f->bias != NO_VALUE ||
-         (f->mask != NO_VALUE && mask_rest(k, f->mask, 0, NULL, part));
-}
 
 /* Those of a thread that multiplies: sums, scores, what is packed, slopes of a cap. In gradients P
    and dS are packed where dP is computed next, unless a score needs more than its place. */

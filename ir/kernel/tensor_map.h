@@ -11,6 +11,9 @@
 
 enum { MAP_RANK = 5, MAP_BYTES = 128, MAP_ALIGN = 64, OPERAND_MAPS = 2, KERNEL_MAPS = 6 };
 
+/* Limits of cuTensorMapEncodeTiled: elements of a dim, bytes from one to the next. */
+static const int64_t MAP_SIZE = (int64_t)1 << 32, MAP_STRIDE = (int64_t)1 << 40;
+
 typedef struct TensorMap {
   uint32_t buffer; /* of the kernel: arguments, then results */
   Elem elem;

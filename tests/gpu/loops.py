@@ -13,6 +13,7 @@ from cubin import jump, sections
 SHARDC, ALL = os.path.abspath(sys.argv[1]), len(sys.argv) > 2
 ODD = 60, 84, 101, 108, 124, 180
 MORE = 16  # instructions for a list
+ALWAYS = 7  # the predicate of an instruction without one
 PRODUCTS = 0x23c, 0x9f0, 0xdf0  # mma; wgmma, its left operand in shared memory, in registers
 if not shutil.which('ptxas'):
     print('SKIPPED: no ptxas on PATH, kernels for GPUs are not assembled')
@@ -51,6 +52,7 @@ def inner_loop(code, target):
     for i, word in enumerate(words):
         first = jump(i, word, target)
         if first is None or first >= i: continue
+        if target == 'sm_90a' and word[0] >> 12 & 15 == ALWAYS: continue  # a wait far below, that is over
         products = sum(w[0] & 0xfff in PRODUCTS for w in words[first:i + 1])
         if products: found.append((first, i, products))
     inner = [(n, b + 1 - a) for a, b, n in found
@@ -74,6 +76,14 @@ def loops(folder, mask, target, head=64, heads=1, precision='bf16'):
     return found
 
 
+def filled_in_bulk(folder):
+    """Attention that was compiled last: bulk tensor copies alone bring its operands."""
+    for f in os.listdir(f'{folder}/kept'):
+        if not f.endswith('.ptx') or 'step_attention' not in f: continue
+        text = open(f'{folder}/kept/{f}').read()
+        if 'cp.async.bulk.tensor' not in text or 'cp.async.cg' in text: sys.exit(f'{f} is not filled by bulk copies')
+
+
 BIGBIRD = '(window(3) | global(2) | random(3, seed = 42))'
 with tempfile.TemporaryDirectory() as folder:
     for target in ('sm_80', 'sm_86', 'sm_89', 'sm_90') if ALL else ('sm_80', ):
@@ -87,6 +97,7 @@ with tempfile.TemporaryDirectory() as folder:
             found = loops(folder, cut, 'sm_90a', head)
             print(f'sm_90a, heads of {head}, {cut or "dense"}: {found}')
             if tuple(found[k][0] for k in sorted(found)) != want: sys.exit(f'wgmma in the loops of {head}: not {want}')
+            filled_in_bulk(folder)
     for cut in '', 'causal': loops(folder, cut, 'sm_80', 112, 0)   # sums of gradients: 64 columns would spill
     for head in range(4, 260, 4) if ALL else ODD:                  # rows of no whole pieces of 16 bytes
         for cut in ('causal', 'padding(valid)')[not ALL:]: loops(folder, cut, 'sm_80', head, 0, 'f16')
