@@ -4,8 +4,9 @@
    sum of two parts, since a warpgroup's products wait for its softmax and the reverse:
 
    - products, at `groups.products` of the peak: the share that this compiler's products by wgmma
-     reach. One whose left operand is in shared memory reads both operands of m64nNk16 from it, 128
-     bytes a cycle: with fewer than 64 columns that takes longer than the product;
+     reach; or, if bulk copies bring the operands, at that of products filled so. One whose left
+     operand is in shared memory reads both operands of m64nNk16 from it, 128 bytes a cycle: with
+     fewer than 64 columns that takes longer than the product;
    - softmax: an exponential for each score, 16 of them a cycle (CUDA C++ programming guide,
      throughput of arithmetic instructions, 9.0), or the instructions of the loop, 128 a cycle,
      whichever take longer.
@@ -35,8 +36,8 @@ typedef struct GroupPhase { /* instructions: of a lane in a tile, a score, a col
   double start, score, width;
 } GroupPhase;
 
-static const GroupPhase forward[] = {{2, 1, 108, 4, 0.66}},
-                        backward[] = {{4, 2, 80, 4.6, 0.5}, {3, 2, 60, 3.75, 0.5}};
+static const GroupPhase forward[] = {{2, 1, 115, 4, 0.66}},
+                        backward[] = {{4, 2, 87, 4.6, 0.5}, {3, 2, 65, 3.75, 0.5}};
 
 bool attention_by_groups(const Arch *reach, const KernelShape *shape) {
   return shape->part == PART_ATTENTION && shape->size[SHAPE_BLOCK] > 1 && reach->groups.unit > 0;
@@ -56,7 +57,9 @@ static double of_score(const Arch *reach, const GroupPhase *phase, const KernelS
   double lane = columns * WGMMA_ROWS / WGMMA_THREADS; /* scores of it in a tile */
   double instructions = phase->score + (phase->start + phase->width * width) / lane;
   double slots = instructions > EXPONENTIAL ? instructions : EXPONENTIAL;
-  return products * 2 * width / reach->groups.products + slots * PEAK / LANES;
+  bool bulk = shape->groups.by >= BY_BULK && reach->bulk.products > 0;
+  double share = bulk ? reach->bulk.products : reach->groups.products;
+  return products * 2 * width / share + slots * PEAK / LANES;
 }
 
 /* How much longer the device takes than with every multiprocessor busy. */

@@ -36,11 +36,14 @@ static void sizes_of_product(KernelShape *shape, const Fn *f, const Op *dot) {
     if (type_find(a, b->axis[i].dim) < 0) shape->size[SHAPE_COLUMNS] *= (double)b->axis[i].size;
 }
 
-/* Columns of a tile of scores, once the kernel is cut; 1: it is not one by wgmma. */
-static double group_columns(const Fn *f) {
+/* Columns of a tile of scores by wgmma, and who copies, once the kernel is cut. */
+static void find_tile(KernelShape *shape, const Fn *f) {
   const Attr *tile = attr_get(&f->attrs, ATTR_tile);
   bool groups = !strcmp(attr_str(&f->attrs, ATTR_variant, ""), gemm_variant[GEMM_WGMMA]);
-  return groups && tile && tile->i > FLASH_GPU_COLUMNS ? (double)tile->list[FLASH_GPU_COLUMNS] : 1;
+  if (!groups || !tile || tile->i != FLASH_GPU_COUNT) return;
+  bool bulk = (tile->list[FLASH_GPU_COPY] - 1) & FLASH_COPY_BULK;
+  shape->size[SHAPE_BLOCK] = (double)tile->list[FLASH_GPU_COLUMNS];
+  shape->groups.by = bulk ? BY_BULK : BY_THREADS;
 }
 
 static void sizes_of_attention(KernelShape *shape, const Fn *f, const Op *o) {
@@ -48,7 +51,7 @@ static void sizes_of_attention(KernelShape *shape, const Fn *f, const Op *o) {
   shape->grad = o->code == OP_attention_grad;
   shape->size[SHAPE_WIDTH] = (double)type_size(q, o->group[1].from[0]);
   shape->size[SHAPE_QUERIES] = (double)type_count(q) / shape->size[SHAPE_WIDTH];
-  shape->size[SHAPE_BLOCK] = group_columns(f);
+  find_tile(shape, f);
   shape->size[SHAPE_KEYS] = (double)type_size(value_type(f, o->in[1]), o->group[0].to[0]);
 }
 

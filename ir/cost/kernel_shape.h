@@ -29,7 +29,7 @@ typedef struct KernelShape {
                                instructions; numbers of the left operand, if they are packed */
   int spare;      /* not in records: multiprocessors that a kernel on a GPU leaves to messages */
   struct {        /* not in records: of a product by warpgroups, once it is cut */
-    int by;       /* enum GemmBy; 0: another kernel */
+    int by;       /* enum GemmBy, of attention as well; 0: another kernel */
     int columns;  /* of its tiles */
     int elements; /* per result, arguments that bulk copies bring; 1 for sums */
     bool shares;  /* multiprocessors have equal shares of the terms */
