@@ -2,7 +2,9 @@
    needs, of each other stream, the last operation that touches a byte of it, if one of the two
    writes that byte. Clocks hold which operations are done once those of a list of tokens are.
 
-   The bytes of a stream's operations are kept by space, each range once with its last operation. */
+   The bytes of a stream's operations are kept by space, each range once with its last operation, in
+   the order of their first bytes: a plan has as many ranges as layers, and each operation looks
+   only at those that it may meet. */
 #include "stream_order.h"
 #include "flight.h"
 #include "ir/support/num.h"
@@ -13,7 +15,10 @@ typedef struct StreamTouch {
   int64_t last; /* operation */
 } StreamTouch;
 
-typedef VEC(StreamTouch) StreamTouches;
+typedef struct StreamTouches {
+  VEC(StreamTouch) list; /* by their first bytes */
+  int64_t longest;       /* bytes of the longest range */
+} StreamTouches;
 
 typedef struct StreamWalk {
   const Module *m;
@@ -151,9 +156,21 @@ bool event_to_parameter(const Module *m, const EventList *list, const Event *eve
 
 /* ---- needs ---- */
 
+/* The first range that begins at this byte or after it. */
+static uint32_t range_from(const StreamTouches *touches, int64_t byte) {
+  uint32_t low = 0, high = touches->list.n;
+  while (low < high) {
+    uint32_t middle = low + (high - low) / 2;
+    if (touches->list.at[middle].bytes.from < byte) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
 static void needs(const StreamTouches *touches, const EventBytes *bytes, int64_t *last) {
-  for (uint32_t i = 0; i < touches->n; i++) {
-    const StreamTouch *touch = &touches->at[i];
+  for (uint32_t i = range_from(touches, bytes->from - touches->longest);
+       i < touches->list.n && touches->list.at[i].bytes.from < bytes->to; i++) {
+    const StreamTouch *touch = &touches->list.at[i];
     if (touch->last > *last && (touch->bytes.written || bytes->written) &&
         bytes_meet(&touch->bytes, bytes))
       *last = touch->last;
@@ -166,12 +183,17 @@ static bool same_bytes(const EventBytes *a, const EventBytes *b) {
 
 static void keep(const StreamWalk *walk, StreamTouches *touches, const EventBytes *bytes,
                  int64_t operation) {
-  for (uint32_t i = 0; i < touches->n; i++)
-    if (same_bytes(&touches->at[i].bytes, bytes)) {
-      touches->at[i].last = operation;
+  uint32_t i = range_from(touches, bytes->from);
+  for (; i < touches->list.n && touches->list.at[i].bytes.from == bytes->from; i++)
+    if (same_bytes(&touches->list.at[i].bytes, bytes)) {
+      touches->list.at[i].last = operation;
       return;
     }
-  vec_push(walk->arena, *touches, (StreamTouch){*bytes, operation});
+  vec_push(walk->arena, touches->list, (StreamTouch){0});
+  StreamTouch *at = touches->list.at + i;
+  memmove(at + 1, at, sizeof *at * (touches->list.n - 1 - i));
+  *at = (StreamTouch){*bytes, operation};
+  touches->longest = max_i64(touches->longest, bytes->to - bytes->from);
 }
 
 static void find_needs(const StreamWalk *walk, StreamEvent *at) {
@@ -200,8 +222,8 @@ static void keep_all(const StreamWalk *walk, const StreamEvent *at) {
 /* The period before them was done again. */
 static void move_touches(StreamWalk *walk, StreamTouches *touches, int64_t since, int64_t skipped) {
   for (uint32_t space = 0; space < TIERS + walk->m->globals.n; space++)
-    for (uint32_t i = 0; i < touches[space].n; i++)
-      if (touches[space].at[i].last > since) touches[space].at[i].last += skipped;
+    for (uint32_t i = 0; i < touches[space].list.n; i++)
+      if (touches[space].list.at[i].last > since) touches[space].list.at[i].last += skipped;
 }
 
 /* Rounds that are not listed do as many operations as the period before them, on the same bytes. */
