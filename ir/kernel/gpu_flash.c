@@ -88,8 +88,8 @@ static bool is_side(int64_t n) { return n >= 16 && n <= BLOCK_MOST && n % 16 == 
    and dS are packed where dP is computed next, unless a score needs more than its place. */
 static int64_t group_registers(const Fn *k, const Flash *f, const FlashGpuPlan *p) {
   int64_t scores = p->tile[FLASH_GPU_COLUMNS] / 2, extra = reads_scores(k, f) ? scores : 0;
-  if (!f->grad) return p->width / 2 + scores + scores / 2 + extra;
   if (f->cap != 0) extra += scores;
+  if (!f->grad) return p->width / 2 + scores + scores / 2 + extra;
   bool pattern = f->mask != NO_VALUE && mask_block_size(k, f->mask, f->query, f->key) > 0;
   return p->width + 2 * scores + (extra || pattern ? scores : scores / 4) + extra;
 }
@@ -116,5 +116,7 @@ bool gpu_flash_fits(const Module *m, const Fn *k, const int64_t *cut, int64_t li
     if (plan.shared[i] > limit) return false;
   if (plan.wgmma) return groups_fit(m, k, &flash, &plan);
   int64_t most = !flash.grad ? REGISTERS : flash.cap != 0 ? OF_CAPPED : OF_GRADIENTS;
+  if (flash.grad && flash.kept != NO_VALUE && flash.bias != NO_VALUE) /* both for each score */
+    most -= plan.tile[FLASH_GPU_COLUMNS] / 2;
   return gpu_flash_registers(&flash, &plan) <= most;
 }
