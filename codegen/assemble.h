@@ -4,14 +4,18 @@
 #define SHARDC_ASSEMBLE_H
 #include "codegen.h"
 
+/* The words of the assembler about a kernel, NULL: none. */
+typedef struct Assembled {
+  const char *refused; /* there is no output */
+  const char *slow;    /* it is right, but keeps registers in memory or serializes its stages */
+} Assembled;
+
 typedef struct Assembler {
   const char *name, *path;
   const char *version; /* its own words */
   const char *ending;  /* of the files it makes */
-  /* NULL: `made` is as kernels must be, without registers put into memory and without serialized
-     stages; else what is wrong, and there is no such file. */
-  const char *(*run)(Arena *a, const struct Assembler *x, const Target *t, const char *kernel,
-                     const char *made);
+  Assembled (*run)(Arena *a, const struct Assembler *x, const Target *t, const char *kernel,
+                   const char *made);
 } Assembler;
 
 #endif

@@ -189,6 +189,8 @@ char *kernel_text(Module *m, const Fn *k, bool assembly) {
 
 /* ---- all kernels ---- */
 
+typedef char Remark[200]; /* a line of another program; "": nothing */
+
 typedef struct ObjectBuild {
   Module *m;
   Arena *arena;
@@ -199,6 +201,7 @@ typedef struct ObjectBuild {
   const Fn **wanted; /* not in the cache */
   uint32_t n;
   struct Queue *queue;
+  Remark *slow;        /* by wanted kernel, shared by the children: what the assembler says of it */
   KeptMachine machine; /* of a child */
 } ObjectBuild;
 
@@ -280,15 +283,17 @@ static bool take_from_cache(ObjectBuild *build, const Fn *k) {
   return made.at && output_write(build->arena, path, made.at, made.n, 0666);
 }
 
-/* NULL: it is assembled; else why not. */
-static const char *assemble(ObjectBuild *build, const Fn *k) {
-  const Assembler *x = assembler_for(build, k);
-  if (!x) return NULL;
-  const char *made = object_path(build, k, x->ending);
-  const char *fault = x->run(build->arena, x, target_of(build->m), code_path(build, k), made);
-  CacheBytes code = fault ? (CacheBytes){0} : cache_read_file(build->arena, made);
-  if (build->cache && code.at) cache_put(build->arena, build->cache, assembled_key(build, k), code);
-  return fault;
+/* Slow code is not kept, so that each compilation reports it. */
+static Assembled assemble(ObjectBuild *build, const Fn *k) {
+  const Assembler *assembler = assembler_for(build, k);
+  if (!assembler) return (Assembled){0};
+  const char *path = object_path(build, k, assembler->ending);
+  Assembled made =
+      assembler->run(build->arena, assembler, target_of(build->m), code_path(build, k), path);
+  if (made.refused || made.slow || !build->cache) return made;
+  CacheBytes code = cache_read_file(build->arena, path);
+  if (code.at) cache_put(build->arena, build->cache, assembled_key(build, k), code);
+  return made;
 }
 
 /* The message of a child about the kernel that it works on. One file per child, not per kernel:
@@ -318,29 +323,33 @@ static CacheBytes code_of(ObjectBuild *build, const Fn *k, bool quick,
   return object;
 }
 
-/* Ends the child if that cannot be. */
-static void compile(ObjectBuild *build, const Fn *k, bool quick) {
+/* Wanted kernel i. Ends the child if that cannot be. */
+static void compile(ObjectBuild *build, uint32_t i, bool quick) {
+  const Fn *k = build->wanted[i];
   uint8_t digest[SHA256_BYTES];
   CacheBytes code = code_of(build, k, quick, digest);
   if (!write_code(build, k, code)) _exit(CHILD_CANNOT_WRITE);
-  const char *fault = assemble(build, k);
-  if (!fault && build->cache)
-    cache_put(build->arena, build->cache, code_key(build, k),
-              (CacheBytes){(char *)digest, sizeof digest});
-  if (!fault) return;
-  if (!quick) {
-    fprintf(stderr, "%s\n", fault), fflush(stderr);
+  Assembled made = assemble(build, k);
+  if (quick && (made.refused || made.slow)) { /* with optimizations it fits into the registers */
+    compile(build, i, false);
+    return;
+  }
+  if (made.refused) {
+    fprintf(stderr, "%s\n", made.refused), fflush(stderr);
     _exit(ASSEMBLER_REFUSED);
   }
-  compile(build, k, false); /* with optimizations it fits into the registers */
+  if (made.slow) snprintf(build->slow[i], sizeof build->slow[i], "%s", made.slow);
+  else if (build->cache)
+    cache_put(build->arena, build->cache, code_key(build, k),
+              (CacheBytes){(char *)digest, sizeof digest});
 }
 
 static _Noreturn void child_main(ObjectBuild *build, int job) {
   int err = open(words_path(build, job), O_RDWR | O_CREAT | O_TRUNC | O_APPEND, 0666);
   if (err >= 0) dup2(err, STDERR_FILENO), close(err);
   for (uint32_t i; (i = atomic_fetch_add(&build->queue->next, 1)) < build->n;) {
-    const Fn *k = build->wanted[build->queue->at[job] = i];
-    compile(build, k, build->quick);
+    build->queue->at[job] = i;
+    compile(build, i, build->quick);
     if (err >= 0 && ftruncate(STDERR_FILENO, 0)) _exit(CHILD_CANNOT_WRITE);
   }
   _exit(0);
@@ -353,14 +362,30 @@ static const char *first_line(ObjectBuild *build, int job) {
 }
 
 static void report_assembler(ObjectBuild *build, const Fn *k, const char *said) {
-  Report *r =
-      diag_at(build->m->ctx->diag, "E1304", (Span){0},
-              "%s does not assemble kernel `%s` as required", build->assembler->name, k->name);
+  Report *r = diag_at(build->m->ctx->diag, "E1304", (Span){0}, "%s does not assemble kernel `%s`",
+                      build->assembler->name, k->name);
   diag_fact(r, "%s", said);
   diag_fact(r, "family %s, target %s", attr_str(&k->attrs, ATTR_family, "?"),
             target_of(build->m)->name);
   diag_help(r, "`--keep DIR` keeps the `%s` file; try another %s, or none, on PATH",
             target_of(build->m)->code->ending, build->assembler->name);
+}
+
+/* Cuts are chosen by an estimate of registers, which may be too low. */
+static void report_slow(ObjectBuild *build) {
+  enum { SHOWN = 4 };
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < build->n; i++) n += *build->slow[i] != 0;
+  if (!n) return;
+  Report *r =
+      diag_at(build->m->ctx->diag, "W1316", (Span){0}, "%u kernel%s slower than %s should be", n,
+              n > 1 ? "s are" : " is", n > 1 ? "they" : "it");
+  uint32_t shown = 0;
+  for (uint32_t i = 0; i < build->n && shown < SHOWN; i++)
+    if (*build->slow[i]) diag_fact(r, "`%s`: %s", build->wanted[i]->name, build->slow[i]), shown++;
+  if (n > shown) diag_fact(r, "and %u more", n - shown);
+  diag_help(r, "results are right, and `plan` does not know the time; another %s may differ",
+            build->assembler->name);
 }
 
 static void report(ObjectBuild *build, const Fn *k, int status, const char *said) {
@@ -446,16 +471,22 @@ static void find_wanted(ObjectBuild *build) {
       if (missing[i] && weight(fns[i]) == w) build->wanted[build->n++] = fns[i];
 }
 
-static void build_wanted(ObjectBuild *build, int jobs) {
-  size_t bytes = sizeof *build->queue + sizeof *build->queue->at * (size_t)jobs;
+static void *share(size_t bytes) {
   void *shared = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (shared == MAP_FAILED) bug("no memory that the compilers of kernels share");
-  build->queue = shared;
+  return shared;
+}
+
+static void build_wanted(ObjectBuild *build, int jobs) {
+  size_t queue = sizeof *build->queue + sizeof *build->queue->at * (size_t)jobs,
+         slow = sizeof *build->slow * build->n;
+  build->queue = share(queue), build->slow = share(slow);
   Child *children = ARENA_ARRAY(build->arena, Child, jobs);
   int running = 0;
   while (running < jobs && !build->failed) start(build, children, &running);
   while (running) wait_for_one(build, children, &running);
-  munmap(shared, bytes);
+  report_slow(build);
+  munmap(build->queue, queue), munmap(build->slow, slow);
 }
 
 static const char *find_cache(ObjectBuild *build) {

@@ -1,8 +1,7 @@
 /* ptxas as a child process: see codegen/assemble.h.
 
    ptxas ends with 0 also where it puts registers into memory or runs tensor instructions one after
-   the other; it says so on stderr (spill warnings, C75xx). Such a kernel is many times slower than
-   it should be, so both count as failures. */
+   the other; it says so on stderr (spill warnings, C75xx). Such a kernel is right, but slow. */
 #include "ptxas.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -58,21 +57,21 @@ static const char *line_with(Arena *arena, const char *text, const char *const *
   return NULL;
 }
 
-/* The fault of the cubin, NULL: none. */
-static const char *fault_of(Arena *arena, bool ok, const char *said) {
-  const char *const faults[] = {"C75", "spill", "Spill", NULL};
+static Assembled said_of(Arena *arena, bool ok, const char *said) {
+  const char *const slow[] = {"C75", "spill", "Spill", NULL};
   const char *const any[] = {"error", "fatal", "", NULL};
-  const char *line = line_with(arena, said, faults);
-  if (!line && !ok) line = line_with(arena, said, any);
-  return line || ok ? line : "it printed nothing";
+  if (ok) return (Assembled){.slow = line_with(arena, said, slow)};
+  const char *line = line_with(arena, said, any);
+  return (Assembled){.refused = line ? line : "it printed nothing"};
 }
 
 /* By itself ptxas sometimes keeps a few bytes in memory so that one more CTA finds room on a
    multiprocessor. Told that one is enough, it takes the registers that it needs. */
-static const char *ptxas_run(Arena *arena, const Assembler *assembler, const Target *target,
-                             const char *ptx, const char *cubin) {
-  const char *said, *arch = arena_printf(arena, "-arch=%s", target->name), *first = NULL;
-  for (int i = 0; i < 2; i++) {
+static Assembled ptxas_run(Arena *arena, const Assembler *assembler, const Target *target,
+                           const char *ptx, const char *cubin) {
+  const char *said, *arch = arena_printf(arena, "-arch=%s", target->name);
+  Assembled made = {0};
+  for (int i = 0; i < 2 && (!i || made.slow); i++) {
     const char *words[] = {assembler->path,
                            arch,
                            "--warn-on-spills",
@@ -82,12 +81,10 @@ static const char *ptxas_run(Arena *arena, const Assembler *assembler, const Tar
                            i ? "--minnctapersm=1" : NULL,
                            NULL};
     bool ok = run(arena, words, &said);
-    const char *line = fault_of(arena, ok, said);
-    if (!line) return NULL;
-    if (!first) first = line;
+    made = said_of(arena, ok, said);
   }
-  unlink(cubin);
-  return first;
+  if (made.refused) unlink(cubin);
+  return made;
 }
 
 const Assembler *ptxas_find(Arena *arena) {

@@ -87,7 +87,7 @@ static bool build(const Harness *h, Module *m, const char *folder) {
 }
 
 static void *load(Harness *h, Module *m, const char *folder) {
-  if (!build(h, m, folder)) {
+  if (!build(h, m, folder) || diag_given(h->ctx->diag, "W1316")) {
     diag_print(h->ctx->diag, stderr, DIAG_HUMAN, false);
     return NULL;
   }

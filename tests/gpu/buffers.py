@@ -8,7 +8,8 @@ product in place of an operand reads the rows of a pass before it stores the fir
 GELU on the way out of a product has at most 12 instructions of arithmetic per element, its gradient, with the sum of
 its columns, 19, with the hardware's tanh and without a reciprocal.
 """
-import glob, os, re, shutil, subprocess, sys, tempfile
+import glob, os, re, shutil, sys, tempfile
+from cubin import compiled
 
 shardc, examples = map(os.path.abspath, sys.argv[1:3])
 folder = tempfile.mkdtemp(prefix='shardc_')
@@ -36,9 +37,8 @@ def arithmetic(path):
 
 
 try:
-    subprocess.run([shardc, 'compile', f'{examples}/gpt2.shard', '--model', 'GPT2', '--set', 'train.batch=16', '--set',
-                    'plan.precision=bf16', '-D', 'Layers=2', '--target', 'sm_90a', '--keep', 'kept', '-o', 'exe', '-q'],
-                   cwd=folder, check=True)
+    compiled([shardc, 'compile', f'{examples}/gpt2.shard', '--model', 'GPT2', '--set', 'train.batch=16', '--set',
+              'plan.precision=bf16', '-D', 'Layers=2', '--target', 'sm_90a', '--keep', 'kept', '-o', 'exe'], folder)
     found = {os.path.basename(f)[:-4]: alternations(f) for f in glob.glob(f'{folder}/kept/*dot*.ptx')}
     layers = {k: v for k, v in found.items() if k.startswith('k_h_forward_')}
     if len(layers) < 8: sys.exit(f'products of a layer: {sorted(layers)}')

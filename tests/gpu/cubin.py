@@ -1,11 +1,17 @@
-"""Cubins as the tests of kernels read them: sections of an ELF file, and where branches jump.
+"""Cubins as the tests of kernels make and read them: sections of an ELF file, and where branches jump.
 
 An instruction of sm_80 to sm_90 has 16 bytes. A branch has opcode 0x947 in its low 12 bits, its distance in words of 4
 bytes from bit 34 on, or, for sm_90, bits 16 to 23 of it below that.
 """
-import struct
+import struct, subprocess, sys
 
 BRANCH = 0x947
+
+
+def compiled(command, folder, case=''):
+    """Runs shardc compile; ends where ptxas refuses a kernel, keeps registers in memory or serializes its products."""
+    r = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    if r.returncode or 'W1316' in r.stderr: sys.exit(f'{" ".join(command)} {case}: {r.returncode}\n{r.stderr}')
 
 
 def sections(b):

@@ -6,7 +6,7 @@ without the label. The evaluation's loss has one walk. Sums of the table's gradi
 kernel spills. Ends with 77 where there is no ptxas.
 """
 import glob, os, shutil, struct, subprocess, sys, tempfile
-from cubin import jump, sections
+from cubin import compiled, jump, sections
 
 SHARDC = os.path.abspath(sys.argv[1])
 LOAD, STORE, EXIT = 0x981, 0x986, 0x94d
@@ -62,7 +62,7 @@ if not shutil.which('ptxas'):
 with tempfile.TemporaryDirectory() as folder:
     open(f'{folder}/m.shard', 'w').write(MODEL)
     options = ['m.shard', '--plan', 'p', '--target', 'sm_90a', '-q']
-    subprocess.run([SHARDC, 'compile', *options, '-o', 'm', '--keep', 'kept'], cwd=folder, check=True)
+    compiled([SHARDC, 'compile', *options, '-o', 'm', '--keep', 'kept'], folder)
     dump = subprocess.run([SHARDC, 'dump', *options, '--after', 'select'], cwd=folder, check=True, capture_output=True,
                           text=True).stdout
     cut = [l for l in dump.splitlines() if l.startswith('kernel ')]
