@@ -88,8 +88,8 @@ static bool is_side(int64_t n) { return n >= 16 && n <= BLOCK_MOST && n % 16 == 
    and dS are packed where dP is computed next, unless a score needs more than its place. */
 static int64_t group_registers(const Fn *k, const Flash *f, const FlashGpuPlan *p) {
   int64_t scores = p->tile[FLASH_GPU_COLUMNS] / 2, extra = reads_scores(k, f) ? scores : 0;
+  if (!f->grad) return p->width / 2 + scores + scores / 2 + (f->cap != 0 ? scores : extra);
   if (f->cap != 0) extra += scores;
-  if (!f->grad) return p->width / 2 + scores + scores / 2 + extra;
   bool pattern = f->mask != NO_VALUE && mask_block_size(k, f->mask, f->query, f->key) > 0;
   return p->width + 2 * scores + (extra || pattern ? scores : scores / 4) + extra;
 }
