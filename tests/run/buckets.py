@@ -171,7 +171,7 @@ def alternatives():
     taken = [(r['setting'], r['value']) for r in rows if r['taken']]
     check(taken == [('micro', 1), ('bucket', size)] and len(rows) >= 5, f'{rows}')
     text = shardc('plan', more='micro 1')[0]
-    check(re.search(r'(?m)^  micro  = 1 +\(taken\) .* s$', text) and '  micro  = 2 ' in text, text)
+    check(re.search(r'(?m)^  micro  = 1 +\(chosen\) .* s$', text) and '  micro  = 2 ' in text, text)
     small = plan('--set', 'plan.zero.bucket=25MiB')[0]['alternatives']
     check(size in [r['value'] for r in small], f'what suits the links is told: {small}')
     check('alternatives' not in plan(inter=100, node='gpus = 4 arch = sm_80 memory = 80GiB')[0], 'no clock')

@@ -127,7 +127,7 @@ def both_accumulations():
     text = ''.join(run(SHARDC, 'plan', 'm.shard', '--plan', 'm2', '--html', 'm2.html', cwd=folder))
     page = re.sub('<[^>]*>', ' ', open(f'{folder}/m2.html').read())
     for form, shown in ('text', text), ('page', page):
-        check(re.search(r'accumulate = shard +\(taken\)', shown), f'{form}: the choice of accumulation is missing')
+        check(re.search(r'accumulate = shard +\(chosen\)', shown), f'{form}: the choice of accumulation is missing')
 
 
 def shares_of_states():
