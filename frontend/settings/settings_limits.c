@@ -48,14 +48,14 @@ static void say_decay(Report *r, const AstValue *decay, double warmup, double n)
 }
 
 /* The first step of a decay still has the whole step size: over one step nothing falls. A decay of
-   0 says so. */
+   0 says so. Short runs are tried with the schedule of long ones, so this is a warning. */
 static void check_falls(Ctx *c, const AstItem *item, double warmup, const AstValue *steps) {
   const AstValue *decay = settings_value(item, "lr", "decay"),
                  *at = decay ? decay : settings_value(item, "lr", NULL);
   double n = steps->number.value, falls = settings_number(item, ITEM_TRAIN, "lr", "decay") * n;
   bool trial = is_trial(item, steps);
   if (falls <= 0 || falls > 1 || warmup > n) return;
-  Report *r = diag_at(c->diag, trial ? "W0504" : "E0602", trial ? steps->span : at->span,
+  Report *r = diag_at(c->diag, "W0504", trial ? steps->span : at->span,
                       "`lr wsd` does not fall in any step of this run");
   diag_label(r, "would fall over %.3g steps of %.0f", falls, n);
   diag_also(r, trial ? at->span : steps->span, trial ? "the schedule" : "%s steps",
