@@ -84,8 +84,9 @@ bool gpu_flash_holds(const Flash *f, const FlashGpuPlan *p, const GemmSide *side
 
 static bool is_side(int64_t n) { return n >= 16 && n <= BLOCK_MOST && n % 16 == 0; }
 
-/* Those of a thread that multiplies: sums, scores, what is packed, slopes of a cap. In gradients P
-   and dS are packed where dP is computed next, unless a score needs more than its place. */
+/* Those of a thread that multiplies: sums, scores, what is packed, and what is read or computed for
+   each score. Forward a cap and a mask take the same ones, one after the other. In gradients P and
+   dS are packed where dP is computed next, unless a score needs more than its place. */
 static int64_t group_registers(const Fn *k, const Flash *f, const FlashGpuPlan *p) {
   int64_t scores = p->tile[FLASH_GPU_COLUMNS] / 2, extra = reads_scores(k, f) ? scores : 0;
   if (!f->grad) return p->width / 2 + scores + scores / 2 + (f->cap != 0 ? scores : extra);

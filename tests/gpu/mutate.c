@@ -131,9 +131,9 @@ static double peaked(const Type *t, int64_t e, double x) {
   return at >= width - 24 ? x + 16 : at == width - 40 + row % 8 ? x + 8 : x;
 }
 
-/* Element e of what is rounded to 8 bits: scales of blocks along any dim differ from those of their
- * neighbours. In blocks of 128 rows the largest element is in one row of sixteen, in the next block
- * in one of the next sixteen, in the first columns. */
+/* Element e of a value that a kernel rounds to 8 bits, made of x: neighbouring blocks have
+   different scales, along each dim. A value of four dims has blocks of 128 rows, and the largest
+   element of each is in another row than that of the block before. */
 static double unlike(const Type *t, int64_t e, double x) {
   int64_t width = t->axis[t->rank - 1].size;
   if (t->rank == 4) {
