@@ -4,16 +4,13 @@
    Adapters (`lora` in the train block) are exported alone, as PEFT reads them, or merged into their
    weights (export_adapter.c). */
 #include "export_adapter.h"
+#include "export_folder.h"
 #include "runtime/base/file.h"
 #include "runtime/device/shard_piece.h"
 #include "run_tokenizer.h"
-#include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 typedef enum ExportOf { OF_ALL, OF_ADAPTERS, OF_MERGED } ExportOf;
 
@@ -102,8 +99,9 @@ static bool write_tensors(const Export *export, const char *folder, Fault *f) {
           export->of == OF_ADAPTERS ? "adapter_model.safetensors" : "model.safetensors");
   if (!rt_file_begin(&n, path, 0666, f)) return false;
   qsort(export->item, (size_t) export->n, sizeof *export->item, by_name);
-  return rt_file_end(&n, rt_safe_write(n.fd, export->item, export->n, NULL, 0, &bytes, &hash, f),
-                     true, f);
+  return rt_file_end(
+      &n, rt_safe_write(n.fd, export->item, export->n, rt_export_marks, 2, &bytes, &hash, f), true,
+      f);
 }
 
 static const char *type_name(const rt_program *program) {
@@ -192,19 +190,6 @@ static bool check_tokenizer(const Run *r, const Export *export, bool mapped, Fau
   return rt_at(f, given->text, "", -1);
 }
 
-/* Weights never replace others: those may be the ones of --init, or the only copy. */
-static bool is_free(const char *folder, Fault *f) {
-  DIR *d = opendir(folder);
-  char found[RT_PATH] = "";
-  for (struct dirent *e; d && !*found && (e = readdir(d));)
-    if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..")) rt_join(found, folder, e->d_name);
-  if (d) closedir(d);
-  if (!*found) return true;
-  rt_fault(f, 402, "--out is where to write, and this directory is not empty");
-  rt_at(f, found, "", -1);
-  return rt_help(f, "another --out, or remove the directory first");
-}
-
 int rt_export(Run *r) {
   Fault f = {0};
   const rt_program *program = r->whole;
@@ -215,15 +200,19 @@ int rt_export(Run *r) {
     rt_help(&f, "--resume=DIR says which run, --init FILE other weights");
     rt_die_on_all(r, &f);
   }
+  const OptionValue *init = &r->o.at[OPT_init];
+  ExportFolder place;
   const char *folder = r->o.at[OPT_out].text;
   Export export = {.item = rt_alloc(sizeof(SafeItem) * (size_t)(count_items(&map, program) + 1))};
   if (!choose_export(r, mapped, &export.of, &f) || !check_tokenizer(r, &export, mapped, &f) ||
-      !is_free(folder, &f) || !load(r, &f) || !rt_make_folders(folder, &f))
+      !rt_export_folder(&place, folder, init->given ? init->text : NULL, &f) || !load(r, &f) ||
+      !rt_make_folders(folder, &f))
     rt_die_on_all(r, &f);
   for (int i = 0; i < program->ntensors; i++)
     if (is_wanted(&export, program, &program->tensors[i])) add_parameter(&export, &map, r, i);
   if (!rt_is_first(r)) return 0;
   if (!write_files(r, &export, mapped, folder, &f)) rt_die_on_all(r, &f);
+  rt_export_tidy(&place);
   if (!r->o.at[OPT_quiet].given)
     rt_say(stderr, "%d tensors in %s%s%s\n", export.n, folder,
            export.of == OF_ADAPTERS ? ", the adapters alone: --merge writes whole weights" : "",

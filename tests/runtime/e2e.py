@@ -199,7 +199,7 @@ def case_own_names():
     toy('export', '--out', 'o hf', '--resume=own', says='no weights block')
     check(os.listdir(path('o hf')) == ['model.safetensors'], 'no config.json')
     toy('export', expect=2, says='R0103')
-    for taken in 'o hf', 'own': toy('export', '--out', taken, '--resume=own', expect=2, says='not empty')
+    toy('export', '--out', 'own', '--resume=own', expect=2, says='not of an earlier export')
     ask = ['--prompt', 'the ', '--tokens', '20']
     check(toy('sample', '--init', 'o hf', *ask) == toy('sample', '--out', 'own', *ask), 'the same parameters')
     toy('sample', '--init', 'nowhere', expect=4, says='R0301')

@@ -1,5 +1,5 @@
-"""Options of the executable as a whole (what they mean, which numbers they take), where a sample stops, and a record of
-steps that is damaged: on a program written by hand.
+"""Options of the executable as a whole (what they mean, which numbers they take), where a sample stops, a record of
+steps that is damaged, what an export replaces: on a program written by hand.
 
     python3 options.py TOY
 """
@@ -182,7 +182,27 @@ def case_controls():
     check('e?[31m??' in said[0] and 're?[31m??' in said[5], said[0] + said[5])
 
 
+def case_export_again():
+    """An export replaces the files of an earlier one, and no others."""
+    train('--out', 'once', '--steps', '3'), toy('export', '--out', 'o hf', '--resume=once')
+    weights, words = path('o hf', 'model.safetensors'), path('o hf', 'vocab.txt')
+    first = open(weights, 'rb').read()
+    open(words, 'w').close()  # as if the earlier one had a tokenizer
+    toy('export', '--out', 'o hf', '--resume=once')
+    check(os.listdir(path('o hf')) == ['model.safetensors'] and open(weights, 'rb').read() == first, 'a second export')
+    other = first.replace(b'shardc export', b'another tool.')
+    for name, text, says in (('notes', b'', 'hf/notes'), ('vocab.txt', b'', 'hf/vocab.txt'),
+                             ('model.safetensors', other, 'hf/model')):
+        if name == 'vocab.txt': os.remove(weights)  # without weights no export
+        with open(path('o hf', name), 'wb') as file: file.write(text)
+        toy('export', '--out', 'o hf', '--resume=once', expect=2, says=says)
+        check(open(path('o hf', name), 'rb').read() == text, f'{name} was replaced'), os.remove(path('o hf', name))
+    toy('export', '--out', 'o hf', '--resume=once')
+    for init in 'o hf', 'o hf/model.safetensors':
+        toy('export', '--out', 'o hf', '--init', init, expect=2, says='--init reads from it')
+
+
 words = [''.join(rng.choice('etaoinshrdlu') for _ in range(rng.randint(2, 7))) for _ in range(60)]
 open(path('text.txt'), 'w').write(' '.join(rng.choice(words) for _ in range(8000))[:42000])
-for case in case_meanings, case_numbers, case_twice, case_stop, case_damaged_metrics, case_controls: case()
+for name in [x for x in globals() if x.startswith('case_')]: globals()[name]()
 shutil.rmtree(D)
