@@ -5,6 +5,7 @@
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
+#include <strings.h>
 
 /* ---- rows ---- */
 
@@ -213,8 +214,16 @@ bool setting_value_fits(SettingType type, const AstValue *value) {
   return false;
 }
 
+static bool is_no_number(const AstValue *value) {
+  static const char *const words[] = {"nan", "inf", "infinity"};
+  for (size_t i = 0; value->kind == VALUE_PATH && i < sizeof words / sizeof *words; i++)
+    if (!strcasecmp(value->path->text, words[i])) return true;
+  return false;
+}
+
 /* blend(..), a list of files, and other words of other tools */
 static const char *said_of_value(SettingType type, const AstValue *value) {
+  if (is_no_number(value)) return "numbers of settings are finite";
   if (value->kind == VALUE_LIST && type == TYPE_SOURCE)
     return foreign_text(FOREIGN_SETTING, "blend");
   return value->kind == VALUE_PATH || value->kind == VALUE_CALL

@@ -142,6 +142,7 @@ REQUESTS = [
     ('optim', 'adamw lr = 1e-3; optim adamw lr = 1e-4', 'optim adamw lr = 1e-4', 'names them'),
     ('optim', 'adamw beta1 = 0.9', 'beta1', 'betas = ['),
     ('optim', 'adamw learning_rate = 1', 'learning_rate', 'write `lr = 1`'),
+    ('optim', 'adamw lr = nan', 'nan', 'finite'), ('train', 'clip Inf', 'Inf', 'finite'),
     ('optim', 'adamw clip = 1', 'clip', 'a line of its own'),
     ('optim', 'adamw warmup = 3', 'warmup', '`lr NAME warmup = ..`'),
     ('data', '["a.bin", "b.bin"] weights = [0.7, 0.3]', '["a.bin"', 'mixing'),
