@@ -102,7 +102,7 @@ static bool find_cause(const Run *r, char *cause, size_t n) {
   if (!r->at.step)
     snprintf(cause, n,
              "no step was applied yet, so the learning rate is not the cause: a division "
-             "by 0, a log of 0, a constant?");
+             "by 0, a log of 0, a large constant?");
   return false;
 }
 
@@ -111,16 +111,22 @@ static bool tells_gradients(const Run *r, const StepRecord *record) {
   return record->step <= rt_freeze(r);
 }
 
+/* An infinite norm has two causes: f32 does not hold the square of a number above 1.8e19. */
+static const char *headline(const StepRecord *record) {
+  if (!isfinite(record->loss)) return "the loss is not finite";
+  if (isnan(record->norm)) return "a gradient is not finite";
+  return "a gradient is not finite, or squares of gradients add up to more than 3.4e38 (f32)";
+}
+
 bool rt_report_nonfinite(const Run *r, const StepRecord *record, Fault *f) {
   enum { LIST = 240 };
   char bad[LIST], clean[LIST], cause[2 * LIST];
   name_gradients(r, bad, clean, LIST);
   if (!tells_gradients(r, record)) *clean = 0, snprintf(bad, LIST, "not told apart any more");
   bool before = find_cause(r, cause, sizeof cause);
-  rt_fault(f, 601,
-           "step %lld: %s is not finite; nothing of this step was applied\n"
-           "  gradients not finite: %s\n  clean: %s%s%s",
-           (long long)record->step, isfinite(record->loss) ? "a gradient" : "the loss",
+  rt_fault(f, 601, "step %lld: %s; nothing of this step was applied\n  %s: %s\n  clean: %s%s%s",
+           (long long)record->step, headline(record),
+           isinf(record->norm) ? "sums of squares not finite" : "gradients not finite",
            *bad ? bad : "none", clean, *clean && !before ? "; " : "",
            before ? "" : "data, parameters and states");
   return *cause ? rt_help(f, "%s", cause) : false;

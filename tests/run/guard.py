@@ -80,6 +80,23 @@ for optim in 'adamw', 'sgd momentum = 0.9', 'lamb':
     check('the data holds numbers that are not finite: inputs x (' in said and 'learning rate' not in said, said)
     check('nothing was saved' in said and not [x for x in os.listdir(f'{WORK}/c') if x.startswith('step-')], said)
 
+BIG = """use "std"
+dims { Batch; Feat = 2 }
+model M {
+  input x [Batch, Feat] f32
+  param a [Feat] = 1
+  param b [Feat] = 1
+  loss %s * mean[*](x * a + x * b)
+}
+train t for M { batch 2; steps 1; data columns(x = "good.f32"); optim sgd lr = 1 }
+"""
+for scale, bad in ('2.2e19', 'none'), ('1e20', 'a, b'):  # only the sum overflows; the squares as well
+    with open(f'{WORK}/big.shard', 'w') as file: file.write(BIG % scale)
+    with open(f'{WORK}/ones.f32', 'wb') as ones: ones.write(b'\0\0\x80?' * 64)
+    run(SHARDC, 'compile', f'{WORK}/big.shard', '-o', f'{WORK}/big')
+    said = train(f'{WORK}/big', 'ones', 'big.run', expect=5)
+    check('or squares of gradients add up to more' in said and f'sums of squares not finite: {bad}\n' in said, said)
+
 exe = compiled('skip', 'on_nan skip max = 1')
 said = train(exe, 'nan', 'd')
 check('warning[R0601]' in said and '1 of 1 steps in a row' in said, said)
