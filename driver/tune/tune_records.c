@@ -134,16 +134,16 @@ static void write_times(Module *to, const Module *of, const TuneDb *db) {
 
 /* Says so where no record is one of the target: the file changes nothing. */
 static void check_any(Ctx *c, const char *path, const TuneDb *db, const TargetFacts *target) {
-  const char *others = "";
+  const char *others = "", *lacks = db->n ? "none is of this target" : "it has none";
   for (uint32_t i = 0; i < db->n; i++) {
     const TuneRecord *record = &db->at[i];
     if (record->target == target->name && record->workers == target->workers) return;
+    if (record->target == target->name) lacks = "none is of as many workers";
     const char *of = arena_printf(c->arena, "%s with %lld worker%s", record->target,
                                   (long long)record->workers, record->workers == 1 ? "" : "s");
     if (!text_lists(others, of)) others = arena_list(c->arena, others, "%s", of);
   }
-  Report *r = diag_at(c->diag, "W1209", (Span){0}, "no record of `%s` is used: %s", path,
-                      db->n ? "none is of this target" : "it has none");
+  Report *r = diag_at(c->diag, "W1209", (Span){0}, "no record of `%s` is used: %s", path, lacks);
   diag_fact(r, "the target is %s with %lld worker%s", target->name, (long long)target->workers,
             target->workers == 1 ? "" : "s");
   if (db->n) diag_fact(r, "%u record%s of %s", db->n, db->n == 1 ? "" : "s", others);

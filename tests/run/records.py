@@ -77,6 +77,7 @@ for at, value in (WORKERS, '3'), (TARGET, 'x86_64_v4'), (SHAPE, None):
     f, said = plan('p', rows=rows)
     check((about(f) if at == SHAPE else f == plain) and 'W1206' not in said, f'field {at}: {said}')
     check(('W1209' in said) == (value is not None), f'records of others are named: {said}')
+    if at == WORKERS: check('with 3 workers' in said and 'none is of as many workers' in said, said)
     if at == TARGET: check('x86_64_v4 with ' in said and 'none is of this target' in said, said)
 f, said = plan('p', rows=[])
 check(f == plain and 'W1209' in said and 'it has none' in said, f'an empty file: {said}')
