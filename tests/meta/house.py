@@ -3,7 +3,7 @@
   sizes     functions: half <= 16 lines, nine in ten <= 60, none above 120; files <= 600 lines
   layers    includes follow the direction of knowledge: each folder sees those that its row in SEES names
   includes  a C file uses a name of each header of the tree that it includes
-  heads     every source file opens with a comment that says what it does
+  heads     every source file opens with a comment that says what it does; no file is empty or has a name of an option
   tables    every op of ops.def has an entry in docs/ir.md and, if differentiable, a row in grad.def
   families  every row of families.def has what a kernel family is made of
   seam      generated code calls the runtime by rows of rt_abi.def alone; the IR names no pass
@@ -152,8 +152,10 @@ def includes():
 
 def heads():
     ok = re.compile(r'^(#!.*\n)?\s*(/\*|//|#|"""|%top|%\{|%option)')
-    return [f'{f}: does not open with a comment' for f in files('.c', '.h', '.py', '.sh', '.def', '.l', '.y')
-            if not ok.match(text(f))]
+    strays = [f'{f}: is empty, or has a name like an option' for f in files('')
+              if not os.path.getsize(f'{ROOT}/{f}') or os.path.basename(f).startswith('-')]
+    return strays + [f'{f}: does not open with a comment' for f in files('.c', '.h', '.py', '.sh', '.def', '.l', '.y')
+                     if not ok.match(text(f))]
 
 
 def tables():
