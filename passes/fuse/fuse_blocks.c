@@ -10,16 +10,24 @@
    Every block reads the operand without rows (the embedding) three times and adds to its gradient.
    A block is therefore at least a few times as large as that operand; otherwise the repeated reads
    would be more than a fifth of all bytes moved. A block is also no smaller than a fixed share of
-   the largest value that is in memory anyway, since smaller blocks would not lower the peak.
+   the largest value that is in memory anyway, since smaller blocks would not lower the peak, and
+   may take a fixed share of the machine's memory, if that is known: one block has no sums to carry.
 
    A region consists of the readers of a large value that depends on the contraction, and of the
    ops between; they may do anything but mix rows. As for its inputs, element-wise values over rows
    are computed again inside, and others are sliced. */
 #include "ir/made.h"
 #include "fuse.h"
+#include "ir/cost/machine.h"
 #include "ir/support/num.h"
 
-enum { BLOCK_BYTES = 192 << 20, BLOCK_OPERANDS = 6, BLOCK_SHARE = 4, LARGE_SHARE = 2 };
+enum {
+  BLOCK_BYTES = 192 << 20,
+  BLOCK_OPERANDS = 6,
+  BLOCK_SHARE = 4,
+  LARGE_SHARE = 2,
+  CAPACITY_SHARE = 32
+};
 
 typedef enum BlockRole {
   OUTSIDE,
@@ -346,8 +354,9 @@ static int64_t largest_kept(const FuseBlocks *blocks) {
    it. */
 static int64_t limit_of(const FuseBlocks *blocks, const Type *again) {
   if (blocks->m->target.block) return blocks->m->target.block;
-  int64_t most = max_i64(BLOCK_BYTES, BLOCK_OPERANDS * type_dense_bytes(again));
-  return max_i64(most, largest_kept(blocks) / BLOCK_SHARE);
+  int64_t most = max_i64(BLOCK_BYTES, BLOCK_OPERANDS * type_dense_bytes(again)),
+          capacity = plan_machine(blocks->m).memory;
+  return max_i64(max_i64(most, largest_kept(blocks) / BLOCK_SHARE), capacity / CAPACITY_SHARE);
 }
 
 /* Rows: the first dim of the result that only one operand has. */
