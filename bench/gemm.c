@@ -139,7 +139,7 @@ static void measure(Team *team, Task t, char *const *cuts, const char *folder) {
   t.flop = 2.0 * (double)t.tokens * (double)t.shape->in * (double)t.shape->out;
   t.rounds = t.flop > 4e9 ? REPEATS : 3 * REPEATS;
   t.candidate = calloc((size_t)t.count, sizeof *t.candidate);
-  target_describe(m, target_find("native"), team_threads(team));
+  target_describe(m, team_target(), team_threads(team));
   for (int i = 0; i < t.count; i++) {
     Candidate *v = &t.candidate[i];
     v->k = make_kernel(m, t.shape, t.kind, t.tokens, t.e, i);

@@ -214,7 +214,7 @@ int main(int argc, char **argv) {
   Module *m = ir_read(ctx, argv[1]);
   if (!m) return diag_print(ctx->diag, stderr, DIAG_HUMAN, false), 1;
   Team *team = team_start();
-  target_describe(m, target_find("native"), team_threads(team));
+  target_describe(m, team_target(), team_threads(team));
   int n = 0, count[MOST] = {0};
   for (uint32_t i = 0, all = m->fns.n; i < all && n < MOST; i++) {
     Fn *k = m->fns.at[i];

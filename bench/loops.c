@@ -4,6 +4,9 @@
 #include "loops.h"
 #include <cpuid.h>
 #include <immintrin.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -30,7 +33,23 @@ __attribute__((target("avx2,fma"))) static double wide8(void) {
   return 12.0 * 8 * 2 * ROUNDS;
 }
 
-double loop_wide(void) { return __builtin_cpu_supports("avx512f") ? wide16() : wide8(); }
+/* Which target's instructions may be used, poorest first. */
+typedef enum Allowed { V3, V4, V4_BF16, V4_FP16, V4_AMX, TARGETS } Allowed;
+
+static Allowed allowed(void) {
+  static const char *const names[TARGETS] = {"x86_64_v3", "x86_64_v4", "x86_64_v4_bf16",
+                                             "x86_64_v4_fp16", "x86_64_v4_amx"};
+  const char *name = getenv("BENCH_TARGET");
+  for (int i = 0; name && i < TARGETS; i++)
+    if (!strcmp(name, names[i])) return (Allowed)i;
+  if (!name || !strcmp(name, "native")) return V4_AMX;
+  fprintf(stderr, "error: BENCH_TARGET is a target of x86-64, not `%s`\n", name);
+  exit(1);
+}
+
+static bool sixteen_lanes(void) { return allowed() >= V4 && __builtin_cpu_supports("avx512f"); }
+
+double loop_wide(void) { return sixteen_lanes() ? wide16() : wide8(); }
 
 __attribute__((target("avx512f"))) double loop_narrow(void) {
   __m512 x = _mm512_set1_ps(1e-3f);
@@ -44,11 +63,14 @@ static bool feature(unsigned below, int word, int bit) { /* of CPUID's leaf 7: e
   return __get_cpuid_count(7, below, &r[0], &r[1], &r[2], &r[3]) && r[word] >> bit & 1;
 }
 
-bool loop_has_pairs(void) { return __builtin_cpu_supports("avx512f") && feature(1, 0, 5); }
+bool loop_has_pairs(void) {
+  return allowed() >= V4_BF16 && __builtin_cpu_supports("avx512f") && feature(1, 0, 5);
+}
 
 bool loop_has_matrix(void) {
   enum { REQUEST = 0x1023, TILES = 18, EDX = 3 }; /* ARCH_REQ_XCOMP_PERM; number of the state */
-  return feature(0, EDX, 24) && feature(0, EDX, 22) && !syscall(SYS_arch_prctl, REQUEST, TILES);
+  return allowed() == V4_AMX && feature(0, EDX, 24) && feature(0, EDX, 22) &&
+         !syscall(SYS_arch_prctl, REQUEST, TILES);
 }
 
 /* Four products of AMX tiles with zeros, in turn. */
@@ -82,7 +104,7 @@ __attribute__((target("avx2,fma"))) static void triad8(float *a, const float *b,
 }
 
 void loop_triad(float *a, const float *b, const float *c, int64_t n) {
-  if (__builtin_cpu_supports("avx512f")) triad16(a, b, c, n);
+  if (sixteen_lanes()) triad16(a, b, c, n);
   else triad8(a, b, c, n);
   _mm_sfence();
 }

@@ -1,4 +1,5 @@
-/* Loops that reach a limit of the processor they run on, to measure kernels against. */
+/* Loops that reach a limit of the processor they run on, to measure kernels against. If environment
+   variable BENCH_TARGET names a target, they use only its instructions, as its kernels do. */
 #ifndef BENCH_LOOPS_H
 #define BENCH_LOOPS_H
 

@@ -2,7 +2,8 @@
    is multiplied with, and triad with non-temporal stores. The reference of bench/cpu.
 
      bench_peak     prints GFLOP/s, GFLOP/s of bf16 and GB/s, best of some rounds, on as many
-                    threads as BENCH_THREADS says (bench/team.h)
+                    threads as BENCH_THREADS says (bench/team.h), with the instructions of the
+                    target that BENCH_TARGET names (bench/loops.h)
 
    bf16 is multiplied with the fastest instructions of this processor: AMX tiles, pairs, or f32.
    Must not: need the compiler, which is not where a bundle runs (bench/cpu --pack). */

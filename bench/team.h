@@ -10,6 +10,7 @@
 
 enum { TEAM_MOST = 256 };
 
+struct Target;
 typedef struct Team Team;
 typedef void TeamWork(void *context, int number); /* number: of the thread, from 0 */
 typedef void Chunk(void *const *buffers, int64_t chunk, void *scratch);
@@ -32,7 +33,11 @@ double team_run(Team *t, TeamWork *work, void *context);
 typedef double TeamLoop(void); /* returns the operations of one call */
 double team_rate(Team *t, TeamLoop *loop);
 
-/* The loop of multiply-adds that the target of this machine multiplies elements e with. */
+/* The target that environment variable BENCH_TARGET names, else that of this machine: kernels are
+   made for it, and loops.h uses its instructions. */
+const struct Target *team_target(void);
+
+/* The loop of multiply-adds that this target multiplies elements e with. */
 TeamLoop *loop_of(Elem e);
 
 /* So many bytes are in no cache when they are read again; 0 or less: the machine tells no size. */

@@ -8,8 +8,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+const Target *team_target(void) {
+  const char *name = getenv("BENCH_TARGET");
+  const Target *t = target_find(name ? name : "native");
+  if (!t || !target_runs_here(t)) team_fail("BENCH_TARGET is a target that runs on this processor");
+  return t;
+}
+
 TeamLoop *loop_of(Elem e) {
-  const Target *here = target_find("native");
+  const Target *here = team_target();
   if (e != ELEM_bf16 || !(here->facts.amx || here->facts.bf16_dot_fast)) return loop_wide;
   return here->facts.amx ? loop_matrix : loop_narrow;
 }
