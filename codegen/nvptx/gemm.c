@@ -185,6 +185,7 @@ static void multiply_all(Gemm *gemm) {
   }
   Loop loop =
       emit_loop(emit, warp_wide(&gemm->w, gemm->from), warp_wide(&gemm->w, gemm->to), 1, 0, NULL);
+  loop.rolled = true; /* registers are counted for one tile at once */
   LLVMValueRef kt = LLVMBuildTrunc(emit->builder, loop.i, gemm->w.i32, "");
   if (mma) multiply_mma(gemm, &ring, kt);
   else multiply_fma(gemm, &ring, kt);

@@ -1,7 +1,7 @@
 """Kernels that need most registers of a thread.   registers.py SHARDC GPU_SPILLS
 
 A model of one layer has widths that end in no tile, heads that are not whole pieces of 16 bytes, biases and caps of
-scores, dropout before a residual, and `lamb`, whose update keeps most numbers of a long row. Of its kernels those that
+scores, dropout before a residual, products of few tiles, and `lamb`, whose update keeps most numbers of a long row. Of its kernels those that
 need many registers are built for a GPU: it fails where ptxas keeps registers in memory. Ends with 77 where there is no
 ptxas.
 """
@@ -9,39 +9,53 @@ import os, re, shutil, subprocess, sys, tempfile
 
 SHARDC, SPILLS = map(os.path.abspath, sys.argv[1:3])
 MODEL = '''use "std"
-dims {{ Batch; Seq = {seq}; Key like Seq; Embed = {embed}; Heads = 4; Head = {head}; Layers = 1 }}
+dims {{ Batch; Seq = {seq}; Key like Seq; Embed = {embed}; Heads = 4; Head = {head}; Layers = 1; Vocab = 256 }}
 layer Block(x: [Batch, Seq, Embed]) -> [Batch, Seq, Embed] {{
   param w [Heads, Head, Embed] ~ normal(0.02)
-  param o [Embed, Heads, Head] ~ normal(0.02)
+  param o [Heads, Head, Embed] ~ normal(0.02)
   q = dot[Embed](x, w)
-  return x + dropout(dot[Heads, Head](attention[Seq -> Key; Head](q, q, q{more}), o), p = 0.1)
+  y = dot[Heads, Head](attention[Seq -> Key; Head](q, q, q{more}), o)
+{result}
 }}
 model M {{
   input x [Batch, Seq, Embed] f32
+  input label [Batch, Seq] of Vocab
   stack h [Layers] of Block
-  loss mse(h(x), x)
+  param out [Vocab, Embed] ~ normal(0.02)
+  logits = dot[Embed](h(x), out)
+  output logits
+  loss cross_entropy[Vocab](logits, label)
 }}
 train t for M {{
   batch 8
   steps 9
-  data columns(x = "x.npy")
+  data columns(x = "x.npy", label = "label.npy")
   optim lamb lr = 1e-3
 }}
 plan p for M {{ precision bf16 }}
 '''
 BIAS = ', drop = 0.1, bias = alibi[Seq -> Key](alibi_slopes[Heads]())'
-CASES = [('sm_89', (1000, 832, 36, ''), r'\.dot\d+|fwd\.attention\d+|step\.sum\d+'),
-         ('sm_90a', (100, 704, 192, BIAS), r'fwd\.dot\d+|bwd\.attention\S*\d'),
-         ('sm_90a', (98, 704, 256, ', cap = 30'), r'fwd\.dot\d+|fwd\.attention\d+')]
+DROP = '  return x + dropout(y, p = 0.1)'
+BIAS = ', drop = 0.1, bias = alibi[Seq -> Key](alibi_slopes[Heads]())'
+DROP = '  return x + dropout(y, p = 0.1)'
+CONV = '''  param c [Embed] ~ normal(0.1)
+  param d [Embed] ~ normal(0.1)
+  param e [Embed] ~ normal(0.1)
+  return x + c * x + d * shift[Seq](x, by = 1) + e * shift[Seq](x, by = 2) + y'''
+BIAS = ', drop = 0.1, bias = alibi[Seq -> Key](alibi_slopes[Heads]())'
+CASES = [('sm_89', (1000, 832, 36, '', DROP), r'\.dot\d+|fwd\.attention\d+|step\.sum\d+'),
+         ('sm_86', (2048, 156, 64, '', DROP), r'\.dot\d+'),
+         ('sm_90a', (100, 704, 192, BIAS, DROP), r'fwd\.dot\d+|bwd\.attention\S*\d'),
+         ('sm_90a', (98, 704, 256, ', cap = 30', DROP), r'fwd\.dot\d+|fwd\.attention\d+')]
 if not shutil.which('ptxas'):
     print('SKIPPED: no ptxas on PATH, kernels for GPUs are not assembled')
     sys.exit(77)
 with tempfile.TemporaryDirectory() as folder:
-    for target, (seq, embed, head, more), names in CASES:
+    for target, (seq, embed, head, more, result), names in CASES:
         dump = f'{folder}/{target}.ir'
-        open(f'{folder}/m.shard', 'w').write(MODEL.format(seq=seq, embed=embed, head=head, more=more))
-        subprocess.run([SHARDC, 'compile', f'{folder}/m.shard', '--target', target, '--emit=ir', '-o', dump, '-q'],
-                       check=True)
+        open(f'{folder}/m.shard', 'w').write(MODEL.format(seq=seq, embed=embed, head=head, more=more, result=result))
+        words = f'compile {folder}/m.shard --plan p --target {target} --emit=ir -o {dump} -q'
+        subprocess.run([SHARDC, *words.split()], check=True)
         text = open(dump).read()
         kernels = re.findall(r'^kernel @(?:\S*?)(?:%s)\(.*?^}\n' % names, text, re.M | re.S)
         if len(kernels) < 2: sys.exit(f'{target}: {len(kernels)} kernels')
