@@ -118,9 +118,8 @@ typedef struct GemmOut {
 LLVMValueRef gemm_out_values(Gemm *x, const GemmOut *out, LLVMValueRef value[MAX_RESULTS]);
 /* The same stored, if element (m, n) exists. */
 void gemm_out_put(Gemm *x, const GemmOut *out);
-/* The same of several, whose operands are read before the first result is stored: a store would
-   hold up loads that may be of its bytes. */
-enum { GEMM_OUT_MOST = 8 };
+/* The same of several, GEMM_OUT_MOST at most, whose operands are read before the first result is
+   stored: a store would hold up loads that may be of its bytes. */
 void gemm_out_put_all(Gemm *x, const GemmOut *out, int count);
 void gemm_results(Gemm *x, int pass);
 /* The dims of p from their flat number, an i32. */

@@ -146,7 +146,7 @@ void gemm_out_put(Gemm *gemm, const GemmOut *out) {
 void gemm_out_put_all(Gemm *gemm, const GemmOut *out, int count) {
   bool ragged = gemm->g.m % gemm->g.tile[GEMM_M] || gemm->g.n % gemm->g.tile[GEMM_N];
   Evaluated evaluated[GEMM_OUT_MOST] = {0};
-  if (ragged || gemm_is_split(&gemm->g) || count > GEMM_OUT_MOST) {
+  if (ragged || gemm_is_split(&gemm->g)) {
     for (int i = 0; i < count; i++) gemm_out_put(gemm, &out[i]);
     return;
   }

@@ -436,17 +436,27 @@ static int block_of(int left) {
   return left < columns ? left : columns;
 }
 
+/* The barrier keeps the assembler from reading for later results before these are stored. */
+static int put_some(Gemm *gemm, const GemmOut *out, int n, bool last) {
+  gemm_out_put_all(gemm, out, n);
+  if (!last) warp_barrier_lanes(&gemm->w);
+  return 0;
+}
+
 /* The last 8, 16 or 24 columns perhaps have too few vectors for all lanes. */
 static void put_results(Gemm *gemm, const Leaving *of, int columns) {
   Warp *w = &gemm->w;
   int lanes = gemm->e->lanes, n = 0, rest = 8 * (columns % TURN) / lanes;
-  GemmOut *all = ARENA_ARRAY(gemm->e->arena, GemmOut, 8 * WGMMA_OUT / lanes / 32);
+  int left = 8 * columns / lanes / 32, most = gemm_out_at_once(gemm->k, &gemm->p, &gemm->g);
+  GemmOut out[GEMM_OUT_MOST];
   for (int from = 0, some; from < columns; from += some) {
     some = block_of(columns - from);
-    for (int turn = 0; (turn + 1) * 32 <= 8 * some / lanes; turn++)
-      all[n++] = out_of(gemm, of, from, some, turn);
+    for (int turn = 0; (turn + 1) * 32 <= 8 * some / lanes; turn++) {
+      out[n++] = out_of(gemm, of, from, some, turn), left--;
+      if (n == most || !left) n = put_some(gemm, out, n, !left);
+    }
   }
-  gemm_out_put_all(gemm, all, n);
+  must(n == 0 && !left, "kernel %s: %d results stay", gemm->k->name, left);
   if (rest % 32 == 0) return;
   Branch branch = emit_if(gemm->e, warp_less(w, w->lane, warp_i32(w, rest % 32)));
   GemmOut last = out_of(gemm, of, columns - columns % TURN, columns % TURN, rest / 32);

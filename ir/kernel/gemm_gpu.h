@@ -138,6 +138,9 @@ int64_t gemm_registers(const GemmPlan *plan);
 int64_t gemm_held(const GemmSide *side, int64_t threads);
 /* Which operands are held: those for which there are registers. */
 void gemm_hold(GemmPlan *plan);
+/* How many results a thread of a warpgroup computes before it stores the first one. */
+enum { GEMM_OUT_MOST = 8 };
+int gemm_out_at_once(const Fn *k, const Product *product, const GemmPlan *plan);
 typedef struct SidePieces { /* of 16 bytes: how threads divide those of a tile */
   int64_t parts;            /* of a row, where threads are fewer than its pieces */
   int64_t across;           /* pieces of a part */

@@ -8,8 +8,9 @@
 
 enum { REGISTER_FILE = 65536, MOST_REGISTERS = 255 };
 enum { PIECE = 16 };
-enum { ELEMENTS = 14, WIDE = 8, ALONG_MN = 16 }; /* of a piece; addresses along mn */
-enum { ELEMENTS_NOW = 32, WIDE_NOW = 16 };       /* of a piece that is not held */
+enum { ELEMENTS = 14, WIDE = 8, ALONG_MN = 16 };   /* of a piece; addresses along mn */
+enum { GROUP_REGISTERS = 232, GROUP_OTHERS = 64 }; /* of a warpgroup's thread; addresses */
+enum { ELEMENTS_NOW = 32, WIDE_NOW = 16 };         /* of a piece that is not held */
 
 int64_t gemm_registers_most(int64_t threads) {
   return min_i64(REGISTER_FILE / threads / 8 * 8, MOST_REGISTERS);
@@ -60,4 +61,22 @@ void gemm_hold(GemmPlan *plan) {
     bool drop_a = plan->a.held && (!plan->b.held || held(plan, &plan->a) >= held(plan, &plan->b));
     *(drop_a ? &plan->a.held : &plan->b.held) = false;
   }
+}
+
+/* How many numbers each result reads, in arguments that are no operands of the product. */
+static int64_t numbers_read(const Fn *k, const Product *product) {
+  ValueId a = k->args.at[product->arg_a], b = k->args.at[product->arg_b];
+  int64_t reads = 0;
+  EACH_OP (k, o)
+    for (uint32_t i = 0; i < o->nin; i++)
+      reads += k->values.at[o->in[i]].def == NO_OP && o->in[i] != a && o->in[i] != b;
+  return reads;
+}
+
+/* The sums of eight rows and WGMMA_OUT columns have left registers for shared memory. */
+int gemm_out_at_once(const Fn *k, const Product *product, const GemmPlan *plan) {
+  int64_t sums = plan->tile[GEMM_N] / 2 - WGMMA_OUT / 4;
+  int64_t each = plan->tile[GEMM_LANES] * (1 + numbers_read(k, product));
+  int64_t most = (GROUP_REGISTERS - GROUP_OTHERS - sums) / each;
+  return (int)min_i64(max_i64(most, 1), GEMM_OUT_MOST);
 }

@@ -1,9 +1,9 @@
 """Kernels that need most registers of a thread.   registers.py SHARDC GPU_SPILLS
 
 A model of one layer has widths that end in no tile, heads that are not whole pieces of 16 bytes, biases and caps of
-scores, dropout before a residual, products of few tiles, and `lamb`, whose update keeps most numbers of a long row. Of its kernels those that
-need many registers are built for a GPU: it fails where ptxas keeps registers in memory. Ends with 77 where there is no
-ptxas.
+scores, dropout before a residual, a convolution added to a product, few tiles to sum, and `lamb`, whose update keeps
+most numbers of a long row. Of its kernels those that need many registers are built for a GPU: it fails where ptxas
+keeps registers in memory. Ends with 77 where there is no ptxas.
 """
 import os, re, shutil, subprocess, sys, tempfile
 
@@ -36,8 +36,6 @@ plan p for M {{ precision bf16 }}
 '''
 BIAS = ', drop = 0.1, bias = alibi[Seq -> Key](alibi_slopes[Heads]())'
 DROP = '  return x + dropout(y, p = 0.1)'
-BIAS = ', drop = 0.1, bias = alibi[Seq -> Key](alibi_slopes[Heads]())'
-DROP = '  return x + dropout(y, p = 0.1)'
 CONV = '''  param c [Embed] ~ normal(0.1)
   param d [Embed] ~ normal(0.1)
   param e [Embed] ~ normal(0.1)
@@ -45,6 +43,7 @@ CONV = '''  param c [Embed] ~ normal(0.1)
 BIAS = ', drop = 0.1, bias = alibi[Seq -> Key](alibi_slopes[Heads]())'
 CASES = [('sm_89', (1000, 832, 36, '', DROP), r'\.dot\d+|fwd\.attention\d+|step\.sum\d+'),
          ('sm_86', (2048, 156, 64, '', DROP), r'\.dot\d+'),
+         ('sm_90a', (2048, 1536, 384, '', CONV), r'\.dot\d+'),
          ('sm_90a', (100, 704, 192, BIAS, DROP), r'fwd\.dot\d+|bwd\.attention\S*\d'),
          ('sm_90a', (98, 704, 256, ', cap = 30', DROP), r'fwd\.dot\d+|fwd\.attention\d+')]
 if not shutil.which('ptxas'):
