@@ -2,9 +2,9 @@
    needs, of each other stream, the last operation that touches a byte of it, if one of the two
    writes that byte. Clocks hold which operations are done once those of a list of tokens are.
 
-   The bytes of a stream's operations are kept by space, each range once with its last operation, in
-   the order of their first bytes: a plan has as many ranges as layers, and each operation looks
-   only at those that it may meet. */
+   The bytes of a stream's operations are kept by space, each range once with its last operation, by
+   its length to a power of two, in the order of first bytes: a plan has as many ranges as layers,
+   and each operation looks only at those that it meets, and at as many that end before it. */
 #include "stream_order.h"
 #include "flight.h"
 #include "ir/support/num.h"
@@ -15,9 +15,12 @@ typedef struct StreamTouch {
   int64_t last; /* operation */
 } StreamTouch;
 
+typedef VEC(StreamTouch) StreamRanges; /* by their first bytes */
+
+enum { LENGTHS = 62 };
+
 typedef struct StreamTouches {
-  VEC(StreamTouch) list; /* by their first bytes */
-  int64_t longest;       /* bytes of the longest range */
+  StreamRanges *of; /* [LENGTHS]: those of 2^i bytes to the next power of two; NULL: none at all */
 } StreamTouches;
 
 typedef struct StreamWalk {
@@ -157,23 +160,26 @@ bool event_to_parameter(const Module *m, const EventList *list, const Event *eve
 /* ---- needs ---- */
 
 /* The first range that begins at this byte or after it. */
-static uint32_t range_from(const StreamTouches *touches, int64_t byte) {
-  uint32_t low = 0, high = touches->list.n;
+static uint32_t range_from(const StreamRanges *ranges, int64_t byte) {
+  uint32_t low = 0, high = ranges->n;
   while (low < high) {
     uint32_t middle = low + (high - low) / 2;
-    if (touches->list.at[middle].bytes.from < byte) low = middle + 1;
+    if (ranges->at[middle].bytes.from < byte) low = middle + 1;
     else high = middle;
   }
   return low;
 }
 
 static void needs(const StreamTouches *touches, const EventBytes *bytes, int64_t *last) {
-  for (uint32_t i = range_from(touches, bytes->from - touches->longest);
-       i < touches->list.n && touches->list.at[i].bytes.from < bytes->to; i++) {
-    const StreamTouch *touch = &touches->list.at[i];
-    if (touch->last > *last && (touch->bytes.written || bytes->written) &&
-        bytes_meet(&touch->bytes, bytes))
-      *last = touch->last;
+  for (int k = 0; touches->of && k < LENGTHS; k++) {
+    const StreamRanges *ranges = &touches->of[k];
+    uint32_t i = ranges->n ? range_from(ranges, bytes->from - (INT64_C(2) << k) + 1) : 0;
+    for (; i < ranges->n && ranges->at[i].bytes.from < bytes->to; i++) {
+      const StreamTouch *touch = &ranges->at[i];
+      if (touch->last > *last && (touch->bytes.written || bytes->written) &&
+          bytes_meet(&touch->bytes, bytes))
+        *last = touch->last;
+    }
   }
 }
 
@@ -181,19 +187,29 @@ static bool same_bytes(const EventBytes *a, const EventBytes *b) {
   return a->from == b->from && a->to == b->to && a->of == b->of && a->written == b->written;
 }
 
+static StreamRanges *ranges_of(const StreamWalk *walk, StreamTouches *touches, int64_t length) {
+  int k = 0;
+  while (k < LENGTHS - 1 && length >> (k + 1)) k++;
+  if (!touches->of) {
+    touches->of = ARENA_ARRAY(walk->arena, StreamRanges, LENGTHS);
+    memset(touches->of, 0, sizeof *touches->of * LENGTHS);
+  }
+  return &touches->of[k];
+}
+
 static void keep(const StreamWalk *walk, StreamTouches *touches, const EventBytes *bytes,
                  int64_t operation) {
-  uint32_t i = range_from(touches, bytes->from);
-  for (; i < touches->list.n && touches->list.at[i].bytes.from == bytes->from; i++)
-    if (same_bytes(&touches->list.at[i].bytes, bytes)) {
-      touches->list.at[i].last = operation;
+  StreamRanges *ranges = ranges_of(walk, touches, bytes->to - bytes->from);
+  uint32_t i = range_from(ranges, bytes->from);
+  for (; i < ranges->n && ranges->at[i].bytes.from == bytes->from; i++)
+    if (same_bytes(&ranges->at[i].bytes, bytes)) {
+      ranges->at[i].last = operation;
       return;
     }
-  vec_push(walk->arena, touches->list, (StreamTouch){0});
-  StreamTouch *at = touches->list.at + i;
-  memmove(at + 1, at, sizeof *at * (touches->list.n - 1 - i));
+  vec_push(walk->arena, *ranges, (StreamTouch){0});
+  StreamTouch *at = ranges->at + i;
+  memmove(at + 1, at, sizeof *at * (ranges->n - 1 - i));
   *at = (StreamTouch){*bytes, operation};
-  touches->longest = max_i64(touches->longest, bytes->to - bytes->from);
 }
 
 static void find_needs(const StreamWalk *walk, StreamEvent *at) {
@@ -222,8 +238,11 @@ static void keep_all(const StreamWalk *walk, const StreamEvent *at) {
 /* The period before them was done again. */
 static void move_touches(StreamWalk *walk, StreamTouches *touches, int64_t since, int64_t skipped) {
   for (uint32_t space = 0; space < TIERS + walk->m->globals.n; space++)
-    for (uint32_t i = 0; i < touches[space].list.n; i++)
-      if (touches[space].list.at[i].last > since) touches[space].list.at[i].last += skipped;
+    for (int k = 0; touches[space].of && k < LENGTHS; k++) {
+      StreamRanges *ranges = &touches[space].of[k];
+      for (uint32_t i = 0; i < ranges->n; i++)
+        if (ranges->at[i].last > since) ranges->at[i].last += skipped;
+    }
 }
 
 /* Rounds that are not listed do as many operations as the period before them, on the same bytes. */

@@ -21,7 +21,13 @@ typedef struct StreamPoint { /* what round n has to wait for, in numbers of a ki
   int64_t times, sum;        /* how many there were, and their sum */
 } StreamPoint;
 
-typedef VEC(StreamPoint) StreamPoints;
+typedef struct StreamPoints {
+  VEC(StreamPoint) list; /* by round, each once, in the order in which they came */
+  uint32_t next;         /* the place after that of the last one noted */
+  int64_t first, last;   /* the least and the greatest round */
+} StreamPoints;
+
+enum { LINES = 64 }; /* at most, that are compared */
 
 typedef struct StreamOp {
   /* By kind of token, and stream that is waited for; STREAM_compute: uploads arrived. */
@@ -62,14 +68,27 @@ static void mark_direct(Module *m) {
 
 /* ---- what is needed ---- */
 
-static void note(const StreamPass *pass, StreamPoints *points, int64_t n, int64_t number) {
-  for (uint32_t i = 0; i < points->n; i++) {
-    if (points->at[i].n != n) continue;
-    if (number > points->at[i].number) points->at[i].number = number;
-    points->at[i].times++, points->at[i].sum += number;
-    return;
+/* Rounds mostly come in the order in which they came first. */
+static StreamPoint *point_of(const StreamPass *pass, StreamPoints *points, int64_t n) {
+  uint32_t all = points->list.n, at = points->next;
+  bool outside = !all || n < points->first || n > points->last;
+  for (uint32_t i = 0; !outside && i < all; i++, at++) {
+    if (at >= all) at = 0;
+    if (points->list.at[at].n != n) continue;
+    points->next = at + 1;
+    return &points->list.at[at];
   }
-  vec_push(pass->m->arena, *points, (StreamPoint){n, number, 1, number});
+  points->first = all ? min_i64(points->first, n) : n;
+  points->last = all ? max_i64(points->last, n) : n;
+  points->next = all + 1;
+  vec_push(pass->m->arena, points->list, (StreamPoint){n, INT64_MIN, 0, 0});
+  return &points->list.at[all];
+}
+
+static void note(const StreamPass *pass, StreamPoints *points, int64_t n, int64_t number) {
+  StreamPoint *point = point_of(pass, points, n);
+  point->number = max_i64(point->number, number);
+  point->times++, point->sum += number;
 }
 
 static void issue(StreamPass *pass, const StreamEvent *event) {
@@ -98,23 +117,28 @@ typedef struct StreamLine {
 } StreamLine;
 
 static StreamLine line_above(const StreamPoints *points, int64_t step) {
-  StreamLine line = {points->at[0].number - step * points->at[0].n, step, 0};
-  for (uint32_t i = 1; i < points->n; i++) {
-    int64_t number = points->at[i].number - step * points->at[i].n;
-    if (number > line.number) line.number = number;
-  }
-  for (uint32_t i = 0; i < points->n; i++)
-    line.slack += (line.number + step * points->at[i].n) * points->at[i].times - points->at[i].sum;
+  const StreamPoint *point = points->list.at;
+  StreamLine line = {point[0].number - step * point[0].n, step, 0};
+  for (uint32_t i = 1; i < points->list.n; i++)
+    line.number = max_i64(line.number, point[i].number - step * point[i].n);
+  for (uint32_t i = 0; i < points->list.n; i++)
+    line.slack += (line.number + step * point[i].n) * point[i].times - point[i].sum;
   return line;
 }
 
 /* The nearest line of those through two points one after the other, the first and the last point,
-   or of one number for all rounds. */
+   or of one number for all rounds. Points of thousands of rounds have few steps. */
 static StreamLine nearest_line(const StreamPoints *points) {
   StreamLine best = line_above(points, 0);
-  for (uint32_t i = 0; points->n > 1 && i < points->n; i++) {
-    StreamPoint from = points->at[i], to = points->at[(i + 1) % points->n];
-    StreamLine line = line_above(points, (to.number - from.number) / (to.n - from.n));
+  int64_t tried[LINES] = {0};
+  uint32_t tries = 1, n = points->list.n;
+  for (uint32_t i = 0; n > 1 && i < n && tries < LINES; i++) {
+    StreamPoint from = points->list.at[i], to = points->list.at[(i + 1) % n];
+    int64_t step = (to.number - from.number) / (to.n - from.n);
+    uint32_t k = 0;
+    while (k < tries && tried[k] != step) k++;
+    if (k < tries) continue;
+    StreamLine line = line_above(points, tried[tries++] = step);
     if (line.slack < best.slack) best = line;
   }
   return best;
@@ -125,13 +149,9 @@ static StreamLine nearest_line(const StreamPoints *points) {
 static StreamToken fit(const StreamOp *op, OpStream of) {
   if (!op->noted[of]) return (StreamToken){0};
   StreamLine back = nearest_line(&op->points[0][of]), start = nearest_line(&op->points[1][of]);
-  bool always = op->noted[of] * (op->last + 1) >= op->runs * (int64_t)op->points[0][of].n;
+  bool always = op->noted[of] * (op->last + 1) >= op->runs * (int64_t)op->points[0][of].list.n;
   bool since_start = start.slack < back.slack || (start.slack == back.slack && !always);
-  int64_t first = INT64_MAX, last = 0;
-  for (uint32_t i = 0; i < op->points[0][of].n; i++) {
-    first = min_i64(first, op->points[0][of].at[i].n);
-    last = max_i64(last, op->points[0][of].at[i].n);
-  }
+  int64_t first = op->points[0][of].first, last = op->points[0][of].last;
   if (last == op->last) last = -1;
   if (since_start) return (StreamToken){true, true, start.number, start.step, first, last};
   return (StreamToken){true, false, -back.number, -back.step, first, last};
