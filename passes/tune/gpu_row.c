@@ -20,7 +20,8 @@ enum { LONG = 1 << 14, FEW = 256 }; /* elements of a row, rows */
 enum { WHOLE = 1024 };              /* threads of the largest CTA, with 64 registers each */
 enum { NOW = 16 };                  /* elements of operands that a thread reads at once, */
 enum { ROOM = 40 };                 /* registers for these and for sums, of 64 */
-enum { WALKED = 24 };               /* of them for values read and summed of a row */
+enum { WALKED = 24 };               /* of them for values read and summed of a row; */
+enum { HALF_WALKED = 4 * WALKED };  /* .. in a CTA of half as many threads */
 enum { SUMMED = 160, OTHERS = 52 }; /* registers for the row and sums of columns; all others */
 
 /* ---- values held in registers ---- */
@@ -92,10 +93,17 @@ static int64_t group_of(const Fn *k, const GpuRows *rows, int64_t length, int la
   return length * lanes > LONG && roomy ? WHOLE : WHOLE / 2;
 }
 
+/* Lanes of a vector whose values a thread of the smaller group has registers for: a kernel of many
+   updates has many values. */
+static int walked_lanes(const Fn *k, const GpuRows *rows, int lanes) {
+  while (lanes > 1 && walked_values(k, rows) * lanes > HALF_WALKED) lanes /= 2;
+  return lanes;
+}
+
 /* Vectors that a thread has under way while it reads a long row. */
 static int64_t turn_of(const Fn *k, const GpuRows *rows, int64_t group, int lanes) {
   bool whole = group == WHOLE;
-  int64_t room = (whole ? WALKED : 4 * WALKED) / (walked_values(k, rows) * lanes);
+  int64_t room = (whole ? WALKED : HALF_WALKED) / (walked_values(k, rows) * lanes);
   int64_t n = min_i64((whole ? 8 : 32) / lanes, room);
   return n < 1 ? 1 : min_i64(n, TURN);
 }
@@ -138,7 +146,10 @@ static void cut_along(Module *m, Fn *k, const GpuRows *rows) {
   int64_t each = ceil_div(length, group) * lanes;
   bool fits = each * held <= TIGHT && each <= POINTS;
   if (!fits && cut_online(m, k, rows, lanes)) return;
-  if (!fits) group = group_of(k, rows, length, lanes);
+  if (!fits) {
+    lanes = walked_lanes(k, rows, lanes), length = nest_count(&rows->over) / lanes;
+    group = group_of(k, rows, length, lanes);
+  }
   int64_t turn = fits ? ceil_div(length, group) : turn_of(k, rows, group, lanes);
   int64_t tile[ROW_TILES] = {lanes, group, turn};
   int64_t threads = threads_of(nest_count(&rows->kept), group);
