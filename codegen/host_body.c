@@ -138,13 +138,6 @@ static HostLoop loop_of(const Module *m, const Op *o) {
                     flights_over(m->arena, o->callee)};
 }
 
-/* The stacked result whose slices are the buffers of carried value j, or 0. */
-static uint32_t saved_as(const HostLoop *loop, uint32_t j) {
-  for (uint32_t i = loop->carry; i < loop->o->nout; i++)
-    if (loop_returns_arg(loop->o, i, j + 1)) return i;
-  return 0;
-}
-
 static int64_t step_bytes(HostBody *host, const HostLoop *loop, ValueId v) {
   const Value *x = value(host, v);
   return x->storage.stride[type_find(&x->type, loop->dim)] * elem_bytes(x->type.elem);
@@ -172,14 +165,13 @@ static void put_copy(HostBody *host, const char *to, ValueId from) {
 }
 
 static const char *second_buffer(HostBody *host, const HostLoop *loop, uint32_t j) {
-  const Attr *slots = attr_get(&loop->o->attrs, ATTR_slots);
-  Tier t = value(host, loop->o->out + j)->type.tier;
-  return plus(host, frame_word(t), slots && slots->list[j] >= 0 ? slots->list[j] : 0);
+  int64_t at = loop_second_at(loop->o, j);
+  return plus(host, frame_word(value(host, loop->o->out + j)->type.tier), at < 0 ? 0 : at);
 }
 
 /* Prepares carried value j before the first round. */
 static void put_carry_start(HostBody *host, const HostLoop *loop, uint32_t j) {
-  uint32_t saved = saved_as(loop, j);
+  uint32_t saved = loop_saved(loop->o, j);
   ValueId r = loop->o->out + j;
   if (saved)
     put_copy(host,
@@ -192,7 +184,7 @@ static void put_carry_start(HostBody *host, const HostLoop *loop, uint32_t j) {
 
 static const char *carry_in(HostBody *host, const HostLoop *loop, uint32_t j) {
   const char *result = address(host, loop->o->out + j), *first = address(host, loop->o->in[j]);
-  uint32_t saved = saved_as(loop, j);
+  uint32_t saved = loop_saved(loop->o, j);
   if (saved) return slice(host, loop, loop->o->out + saved, "i");
   if (loop_returns_arg(loop->o, j, j + 1)) return result;
   if (loop->trip == 1) return first;
@@ -203,7 +195,7 @@ static const char *carry_in(HostBody *host, const HostLoop *loop, uint32_t j) {
 
 static const char *carry_out(HostBody *host, const HostLoop *loop, uint32_t j) {
   const char *result = address(host, loop->o->out + j);
-  uint32_t saved = saved_as(loop, j);
+  uint32_t saved = loop_saved(loop->o, j);
   if (loop_returns_arg(loop->o, j, j + 1) || loop->trip == 1) return result;
   if (saved)
     return arena_printf(

@@ -90,6 +90,17 @@ bool loop_returns_arg(const Op *loop, uint32_t result, uint32_t argument) {
   return storage->place == PLACE_ARG && storage->slot == argument;
 }
 
+uint32_t loop_saved(const Op *loop, uint32_t j) {
+  for (uint32_t i = carried(loop); i < loop->nout; i++)
+    if (loop_returns_arg(loop, i, j + 1)) return i;
+  return 0;
+}
+
+int64_t loop_second_at(const Op *loop, uint32_t j) {
+  const Attr *slots = attr_get(&loop->attrs, ATTR_slots);
+  return slots && (int64_t)j < slots->i ? slots->list[j] : -1;
+}
+
 bool value_is_read(const Fn *f, ValueId v) {
   EACH_OP (f, o)
     if (op_reads(o, v)) return true;

@@ -33,6 +33,11 @@ bool loop_begins(const Op *loop, uint32_t result);
 int64_t loop_base(const Op *loop, const Type *stacked);
 /* Do its rounds leave the result in the bytes of that argument of the body? */
 bool loop_returns_arg(const Op *loop, uint32_t result, uint32_t argument);
+/* After pass memory: the stacked result whose slices are the buffers of that carried value; 0:
+   none. */
+uint32_t loop_saved(const Op *loop, uint32_t carried);
+/* The offset of its second buffer in the frame; -1: it has none. */
+int64_t loop_second_at(const Op *loop, uint32_t carried);
 bool value_is_result(const Fn *f, ValueId v); /* that the function returns */
 bool value_is_read(const Fn *f, ValueId v);   /* by an op */
 bool value_is_used(const Fn *f, ValueId v);   /* by an op, or as a result */

@@ -141,12 +141,6 @@ static void run_global(InterpRun *run) {
   }
 }
 
-/* The slice that a round with counter i has in a stack. */
-static int64_t slice_number(const Op *loop, const Type *stacked, int64_t i) {
-  int64_t slots = loop_slots(loop, stacked);
-  return slots ? i % slots : i + loop_base(loop, stacked);
-}
-
 /* Part i of tensor along dim, in the order of `part`. */
 static Tensor slice_of(Arena *arena, const Tensor *tensor, Str dim, int64_t i, const Type *part) {
   Tensor whole = {tensor->type, tensor->at + i * stride_of(&tensor->type, dim)};
@@ -169,7 +163,7 @@ static Tensor slice_in(InterpRun *run, const InterpRounds *rounds, uint32_t k, i
                        Arena *arena) {
   const Tensor *all = run_in(run, k);
   const Fn *body = run->op->callee;
-  return slice_of(arena, all, rounds->dim, slice_number(run->op, &all->type, i),
+  return slice_of(arena, all, rounds->dim, loop_slice(run->op, &all->type, i),
                   value_type(body, body->args.at[k + 1]));
 }
 
@@ -202,7 +196,7 @@ static void loop_round(InterpRun *run, InterpRounds *rounds, int64_t i) {
     rounds->args[k + 1] = *run_out(run, k);
   }
   for (uint32_t k = rounds->carried; k < run->op->nout; k++)
-    put_slice(arena, run_out(run, k), rounds->dim, slice_number(run->op, &run_out(run, k)->type, i),
+    put_slice(arena, run_out(run, k), rounds->dim, loop_slice(run->op, &run_out(run, k)->type, i),
               &rounds->results[k]);
   arena_free(arena);
 }

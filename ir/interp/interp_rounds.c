@@ -8,27 +8,18 @@
 #include "interp_rounds.h"
 #include "ir/schedule/pipeline_schedule.h"
 
-/* The stacked result whose slices are the buffers of carried value j, or 0. */
-static uint32_t saved_as(const PlacedRounds *rounds, uint32_t j) {
-  for (uint32_t i = rounds->carried; i < rounds->op->nout; i++)
-    if (loop_returns_arg(rounds->op, i, j + 1)) return i;
-  return 0;
-}
-
 static PlacedAddress slice_at(const PlacedCall *call, const PlacedRounds *rounds, ValueId v,
                               int64_t i) {
   const Value *value = &call->f->values.at[v];
   int64_t stride = value->storage.stride[type_find(&value->type, rounds->dim)];
-  int64_t slots = loop_slots(rounds->op, &value->type);
-  i = slots ? i % slots : i + loop_base(rounds->op, &value->type);
-  return placed_offset(placed_address(call, v), i * stride * elem_bytes(value->type.elem));
+  int64_t slice = loop_slice(rounds->op, &value->type, i);
+  return placed_offset(placed_address(call, v), slice * stride * elem_bytes(value->type.elem));
 }
 
 static PlacedAddress second_buffer(const PlacedCall *call, const PlacedRounds *rounds, uint32_t j) {
-  const Attr *slots = attr_get(&rounds->op->attrs, ATTR_slots);
-  bool there = slots && (int64_t)j < slots->i && slots->list[j] >= 0;
+  int64_t at = loop_second_at(rounds->op, j);
   return placed_offset(call->frame[value_type(call->f, rounds->op->out + j)->tier],
-                       there ? slots->list[j] : 0);
+                       at < 0 ? 0 : at);
 }
 
 static int64_t counter_of(const PlacedRounds *rounds, int64_t n) {
@@ -39,7 +30,7 @@ static int64_t counter_of(const PlacedRounds *rounds, int64_t n) {
 static PlacedAddress carry_to(const PlacedCall *call, const PlacedRounds *rounds, uint32_t j,
                               int64_t n) {
   ValueId result = rounds->op->out + j;
-  uint32_t saved = saved_as(rounds, j);
+  uint32_t saved = loop_saved(rounds->op, j);
   bool last = n == rounds->trip - 1;
   if (last || loop_returns_arg(rounds->op, j, j + 1)) return placed_address(call, result);
   if (saved) return slice_at(call, rounds, rounds->op->out + saved, counter_of(rounds, n + 1));
@@ -48,7 +39,7 @@ static PlacedAddress carry_to(const PlacedCall *call, const PlacedRounds *rounds
 
 static void start_carry(PlacedCall *call, PlacedRounds *rounds, uint32_t j) {
   ValueId first = rounds->op->in[j];
-  uint32_t saved = saved_as(rounds, j);
+  uint32_t saved = loop_saved(rounds->op, j);
   PlacedAddress from = placed_address(call, first), to = from;
   if (saved) to = slice_at(call, rounds, rounds->op->out + saved, counter_of(rounds, 0));
   else if (loop_returns_arg(rounds->op, j, j + 1)) to = placed_address(call, rounds->op->out + j);
@@ -147,7 +138,7 @@ static void take_results(PlacedCall *call, PlacedCall *inner, PlacedRounds *roun
     if (!placed_same(placed_address(inner, result), rounds->out[k]))
       placed_error(call, op, "finds a result elsewhere than expected:", op->out + k);
     if (arrives_later(rounds, k)) continue;
-    uint32_t saved = k < rounds->carried && n < rounds->trip - 1 ? saved_as(rounds, k) : 0;
+    uint32_t saved = k < rounds->carried && n < rounds->trip - 1 ? loop_saved(rounds->op, k) : 0;
     Mark mark = k >= rounds->carried ? rounds->out_mark[k]
                 : saved              ? rounds->out_mark[saved]
                                      : placed_new_mark(call);

@@ -186,13 +186,6 @@ typedef struct EventRounds {
 
 static void walk(EventWalk *recompute_walk, const EventCall *call);
 
-/* The stacked result whose slices are the buffers of carried value j, or 0. */
-static uint32_t saved_as(const EventRounds *rounds, uint32_t j) {
-  for (uint32_t i = rounds->carried; i < rounds->op->nout; i++)
-    if (loop_returns_arg(rounds->op, i, j + 1)) return i;
-  return 0;
-}
-
 /* Which round of the loop round n of the list is. */
 static int64_t round_of(const EventRounds *rounds, int64_t n) {
   return n < rounds->half ? n : n + rounds->trip - rounds->shown;
@@ -206,27 +199,22 @@ static int64_t counter_of(const EventRounds *rounds, int64_t n) {
 static EventPlace slice_at(const EventCall *call, const EventRounds *rounds, ValueId v, int64_t n) {
   const Value *x = &call->f->values.at[v];
   int64_t stride = x->storage.stride[type_find(&x->type, rounds->op->group[0].from[0])];
-  int64_t i = counter_of(rounds, n), slots = loop_slots(rounds->op, &x->type);
-  i = slots ? i % slots : i + loop_base(rounds->op, &x->type);
+  int64_t i = loop_slice(rounds->op, &x->type, counter_of(rounds, n));
   return plus(place_of(call, v), i * stride * elem_bytes(x->type.elem));
-}
-
-static int64_t slot_of(const EventRounds *rounds, uint32_t j) {
-  const Attr *a = attr_get(&rounds->op->attrs, ATTR_slots);
-  return a && (int64_t)j < a->i ? a->list[j] : -1;
 }
 
 /* Where round n leaves carried value j. */
 static EventPlace carry_to(const EventCall *call, const EventRounds *rounds, uint32_t j,
                            int64_t n) {
   ValueId result = rounds->op->out + j;
-  uint32_t saved = saved_as(rounds, j);
+  uint32_t saved = loop_saved(rounds->op, j);
   if (n == rounds->shown - 1 || loop_returns_arg(rounds->op, j, j + 1))
     return place_of(call, result);
   if (saved) return slice_at(call, rounds, rounds->op->out + saved, n + 1);
-  int64_t slot = slot_of(rounds, j) < 0 ? 0 : slot_of(rounds, j);
-  return (rounds->shown - 1 - n) % 2 ? plus(call->frame[value_type(call->f, result)->tier], slot)
-                                     : place_of(call, result);
+  int64_t at = loop_second_at(rounds->op, j);
+  return (rounds->shown - 1 - n) % 2
+             ? plus(call->frame[value_type(call->f, result)->tier], at < 0 ? 0 : at)
+             : place_of(call, result);
 }
 
 static EventPlace ring_at(const EventCall *call, const EventRounds *rounds, uint32_t i, int64_t n) {
@@ -264,7 +252,7 @@ static void find_period(const EventWalk *walk, const EventCall *call, EventRound
   int64_t ahead = 0, more;
   event_rounds->period = 1;
   for (uint32_t j = 0; j < event_rounds->carried; j++)
-    if (slot_of(event_rounds, j) >= 0) event_rounds->period = 2;
+    if (loop_second_at(event_rounds->op, j) >= 0) event_rounds->period = 2;
   for (uint32_t i = 0; i < event_rounds->flights.n; i++) {
     int64_t rounds = event_rounds->flights.at[i].rounds,
             buffers = flight_buffers(event_rounds->op, &event_rounds->flights.at[i]);
@@ -335,7 +323,7 @@ static void add_round(EventWalk *event_walk, const EventCall *call, EventRounds 
 
 static void start_carry(EventWalk *walk, const EventCall *call, EventRounds *rounds, uint32_t j) {
   ValueId first = rounds->op->in[j];
-  uint32_t saved = saved_as(rounds, j);
+  uint32_t saved = loop_saved(rounds->op, j);
   EventPlace to = place_of(call, first);
   if (saved) to = slice_at(call, rounds, rounds->op->out + saved, 0);
   else if (loop_returns_arg(rounds->op, j, j + 1)) to = place_of(call, rounds->op->out + j);

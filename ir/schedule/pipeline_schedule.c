@@ -1,5 +1,6 @@
 /* Loops of a pipeline schedule (pipeline_schedule.h): finding them, and facts of their table. */
 #include "pipeline_schedule.h"
+#include "ir/loop.h"
 #include "ir/shape/placement.h"
 #include "ir/plan/stage_class.h"
 #include "ir/support/num.h"
@@ -78,6 +79,11 @@ int64_t loop_slots(const Op *loop, const Type *stacked) {
   if (!op_is_scheduled(loop)) return 0;
   int64_t size = type_size(stacked, loop->group[0].from[0]);
   return size < attr_int(&loop->attrs, ATTR_trip, 0) ? size : 0;
+}
+
+int64_t loop_slice(const Op *loop, const Type *stacked, int64_t counter) {
+  int64_t slots = loop_slots(loop, stacked);
+  return slots ? counter % slots : counter + loop_base(loop, stacked);
 }
 
 /* ---- tables ---- */

@@ -73,6 +73,8 @@ typedef struct ScheduleStages { /* the stages of a program whose rounds follow a
 bool schedule_stages(const Module *m, const Fn *entry, ScheduleStages *stages);
 /* Slots that its rounds take in turn in a stack of that type; 0: each has its own slice. */
 int64_t loop_slots(const Op *loop, const Type *stacked);
+/* The slice that a round with that counter has in a stack of that type. */
+int64_t loop_slice(const Op *loop, const Type *stacked, int64_t counter);
 
 /* ---- the table ---- */
 
