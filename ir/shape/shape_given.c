@@ -76,21 +76,31 @@ static const char *remove_dims(const Shape *shape, Type *t, int n, const Str *di
   return why;
 }
 
-/* All old dims go before any new one comes, so that names may be exchanged. */
-static const char *given_rename(const Shape *shape, Type *t) {
-  const Type *a = shape_in(shape, 0);
-  const char *why = shape->op->ngroups ? NULL : shape_why(shape, "[rename-c1] no dim is listed");
-  *t = *a;
-  for (int i = 0; i < shape->op->ngroups && !why; i++) {
-    Group group = shape->op->group[i];
-    if (group.nfrom != group.nto || !group.nfrom)
-      return shape_why(shape, "[rename-c1] the dims are written [A -> B]");
-    why = remove_dims(shape, t, group.nfrom, group.from);
+/* The type without the old dims of all groups, each of which is `written` so. They go before any
+   new dim comes, so that names may be exchanged. */
+static const char *remove_groups(const Shape *shape, Type *t, const char *rule,
+                                 const char *written) {
+  const Op *op = shape->op;
+  const char *why = op->ngroups ? NULL : shape_why(shape, "[%s] no dim is listed", rule);
+  *t = *shape_in(shape, 0);
+  for (int i = 0; i < op->ngroups && !why; i++) {
+    const Group *group = &op->group[i];
+    bool fits = op->code == OP_split   ? group->nfrom == 1 && group->nto > 1
+                : op->code == OP_merge ? group->nfrom > 1 && group->nto == 1
+                                       : group->nfrom > 0 && group->nfrom == group->nto;
+    if (!fits) return shape_why(shape, "[%s] the dims are written %s", rule, written);
+    why = remove_dims(shape, t, group->nfrom, group->from);
   }
-  for (int i = 0; i < shape->op->ngroups && !why; i++)
-    for (int j = 0; j < shape->op->group[i].nto && !why; j++)
-      why =
-          push_axis(shape, t, shape->op->group[i].to[j], type_size(a, shape->op->group[i].from[j]));
+  return why;
+}
+
+static const char *given_rename(const Shape *shape, Type *t) {
+  const char *why = remove_groups(shape, t, "rename-c1", "[A -> B]");
+  for (int i = 0; i < shape->op->ngroups && !why; i++) {
+    const Group *group = &shape->op->group[i];
+    for (int j = 0; j < group->nto && !why; j++)
+      why = push_axis(shape, t, group->to[j], type_size(shape_in(shape, 0), group->from[j]));
+  }
   return why;
 }
 
@@ -109,34 +119,18 @@ static const char *split_group(const Shape *shape, Type *t, const Group *group, 
 }
 
 static const char *given_split(const Shape *shape, Type *t) {
-  const Type *a = shape_in(shape, 0);
-  const char *why = shape->op->ngroups ? NULL : shape_why(shape, "[split-c1] no dim is listed");
-  *t = *a;
-  for (int i = 0; i < shape->op->ngroups && !why; i++) {
-    Group group = shape->op->group[i];
-    if (group.nfrom != 1 || group.nto < 2)
-      return shape_why(shape, "[split-c1] the dims are written [D -> A, B]");
-    why = remove_dims(shape, t, 1, group.from);
-  }
+  const char *why = remove_groups(shape, t, "split-c1", "[D -> A, B]");
   for (int i = 0; i < shape->op->ngroups && !why; i++)
-    why = split_group(shape, t, &shape->op->group[i], a);
+    why = split_group(shape, t, &shape->op->group[i], shape_in(shape, 0));
   return why;
 }
 
 static const char *given_merge(const Shape *shape, Type *t) {
-  const Type *a = shape_in(shape, 0);
-  const char *why = shape->op->ngroups ? NULL : shape_why(shape, "[merge-c1] no dim is listed");
-  *t = *a;
-  for (int i = 0; i < shape->op->ngroups && !why; i++) {
-    Group group = shape->op->group[i];
-    if (group.nto != 1 || group.nfrom < 2)
-      return shape_why(shape, "[merge-c1] the dims are written [A, B -> D]");
-    why = remove_dims(shape, t, group.nfrom, group.from);
-  }
+  const char *why = remove_groups(shape, t, "merge-c1", "[A, B -> D]");
   for (int i = 0; i < shape->op->ngroups && !why; i++) {
     const Group *group = &shape->op->group[i];
     int64_t product = 1;
-    for (int j = 0; j < group->nfrom; j++) product *= type_size(a, group->from[j]);
+    for (int j = 0; j < group->nfrom; j++) product *= type_size(shape_in(shape, 0), group->from[j]);
     why = push_axis(shape, t, group->to[0], product);
   }
   return why;
