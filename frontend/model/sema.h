@@ -521,7 +521,7 @@ Val eval_gather(Eval *e, Env *env, const AstExpr *x);
 Val eval_iota(Eval *e, Env *env, const AstExpr *x);
 Val eval_attention(Eval *e, const Call *call);
 BuiltinFn op_unary, op_minmax, op_where, op_not, op_float, op_stop, op_rand;
-BuiltinFn op_reduce, op_argmax, op_cumsum;
+BuiltinFn op_reduce, op_over_one;
 BuiltinFn op_expand, op_rename, op_split, op_merge, op_unstack, op_concat, op_slice, op_pad,
     op_shift;
 BuiltinFn op_rope, op_bucket, op_numeric;

@@ -445,23 +445,17 @@ Val op_reduce(Eval *e, const Builtin *builtin, const Call *call) {
   return out;
 }
 
-Val op_argmax(Eval *e, const Builtin *builtin, const Call *call) {
+/* argmax, cumsum: over one dim */
+Val op_over_one(Eval *e, const Builtin *builtin, const Call *call) {
+  const Val *a = &call->arg[0];
   if (!one_group(e, call, true)) return val_poison();
-  if (!val_is_real(&call->arg[0])) return wrong_kind(e, call, 0, "a float");
+  if (!val_is_real(a)) return wrong_kind(e, call, 0, "a float");
   const Dims *dims = &call->groups.at[0].from;
-  if (!need_dims(e, call, dims, &call->arg[0], call->expr[0])) return val_poison();
-  Val out = val_tensor(VAL_INDEX, dims_without(&call->arg[0].dims, dims));
-  out.of = dims->at[0];
-  lower_dims(e, &out, (OpCode)builtin->code, &call->arg[0], dims);
-  return out;
-}
-
-Val op_cumsum(Eval *e, const Builtin *builtin, const Call *call) {
-  if (!one_group(e, call, true)) return val_poison();
-  if (!val_is_real(&call->arg[0])) return wrong_kind(e, call, 0, "a float");
-  const Dims *dims = &call->groups.at[0].from;
-  if (!need_dims(e, call, dims, &call->arg[0], call->expr[0])) return val_poison();
-  Val out = val_tensor(VAL_FLOAT, call->arg[0].dims);
-  lower_dims(e, &out, (OpCode)builtin->code, &call->arg[0], dims);
+  if (!need_dims(e, call, dims, a, call->expr[0])) return val_poison();
+  bool stays = builtin->code == OP_cumsum;
+  Val out =
+      val_tensor(stays ? VAL_FLOAT : VAL_INDEX, stays ? a->dims : dims_without(&a->dims, dims));
+  if (!stays) out.of = dims->at[0];
+  lower_dims(e, &out, (OpCode)builtin->code, a, dims);
   return out;
 }
