@@ -26,11 +26,9 @@ LLVMValueRef tile_index(Warp *w, const ProductDims *dims, int at, LLVMValueRef f
 LLVMValueRef tile_offset(Warp *w, const ProductDims *dims, bool is_b, LLVMValueRef flat) {
   LLVMBuilderRef builder = w->e->builder;
   LLVMValueRef sum = emit_i64(w->e, 0);
-  int64_t below = 1;
+  int64_t below = 1, size, stride;
   for (int last = dims->count - 1, first; last >= 0; last = first - 1) {
-    int64_t stride = is_b ? dims->dim[last].b : dims->dim[last].a, size = dims->dim[last].size;
-    for (first = last; first > 0; size *= dims->dim[--first].size)
-      if ((is_b ? dims->dim[first - 1].b : dims->dim[first - 1].a) != stride * size) break;
+    first = gemm_range(dims, is_b, last, &size, &stride);
     LLVMValueRef at = warp_div(w, flat, below);
     if (first) at = warp_rem(w, at, size);
     below *= size;

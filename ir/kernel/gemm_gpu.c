@@ -127,14 +127,20 @@ bool gemm_of_warpgroups(const int64_t *cut) {
          cut[GEMM_N] >= WGMMA_LEAST;
 }
 
+int gemm_range(const ProductDims *dims, bool side_b, int last, int64_t *size, int64_t *stride) {
+  const ProductDim *dim = dims->dim;
+  int first = last;
+  *size = dim[last].size, *stride = side_b ? dim[last].b : dim[last].a;
+  for (; first > 0; *size *= dim[--first].size)
+    if ((side_b ? dim[first - 1].b : dim[first - 1].a) != *stride * *size) break;
+  return first;
+}
+
 bool gemm_flat(const ProductDims *dims, bool side_b, int64_t unit, int64_t *stride) {
-  int64_t size = *stride = 1;
-  for (int i = dims->count; i-- > 0; size *= dims->dim[i].size) {
-    int64_t here = side_b ? dims->dim[i].b : dims->dim[i].a;
-    if (i + 1 == dims->count) *stride = here;
-    else if (here != *stride * size) return size % unit == 0;
-  }
-  return true;
+  int64_t size;
+  *stride = 1;
+  return !dims->count || !gemm_range(dims, side_b, dims->count - 1, &size, stride) ||
+         size % unit == 0;
 }
 
 GemmPlan gemm_plan(const Product *product, GemmMath math, const int64_t tile[GEMM_COUNT],

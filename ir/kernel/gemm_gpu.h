@@ -191,6 +191,9 @@ bool gemm_of_warpgroups(const int64_t *cut);
 /* Every `unit` elements of the dims, from a multiple of `unit` on, are *stride apart in that
    operand, like those of one dim. */
 bool gemm_flat(const ProductDims *dims, bool side_b, int64_t unit, int64_t *stride);
+/* The first of the dims up to `last` that are like one dim of that size and stride in that operand.
+ */
+int gemm_range(const ProductDims *dims, bool side_b, int last, int64_t *size, int64_t *stride);
 /* Whether all 16-byte pieces along that direction are contiguous in memory and on multiples of 16
    bytes, if the operand itself begins on one. */
 bool gemm_pieces(const Product *product, bool side_b, bool along_k);

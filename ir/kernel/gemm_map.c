@@ -17,11 +17,9 @@ static bool push(GemmMap *map, int of, int64_t size, int64_t stride, int64_t bel
 /* box: elements of the innermost range that a copy moves; one of each other range. Only a batch
    may have no dims. */
 static bool push_dims(GemmMap *map, const ProductDims *dims, bool side_b, int of, int64_t box) {
-  int64_t below = 1;
+  int64_t below = 1, size, stride;
   for (int last = dims->count - 1, first; last >= 0; last = first - 1) {
-    int64_t stride = side_b ? dims->dim[last].b : dims->dim[last].a, size = dims->dim[last].size;
-    for (first = last; first > 0; size *= dims->dim[--first].size)
-      if ((side_b ? dims->dim[first - 1].b : dims->dim[first - 1].a) != stride * size) break;
+    first = gemm_range(dims, side_b, last, &size, &stride);
     if (!stride && of != OF_BATCH) return false;
     if (stride && !push(map, of, size, stride, below, below == 1 ? box : 1)) return false;
     if (stride) map->outermost[map->map.rank - 1] = first == 0;
