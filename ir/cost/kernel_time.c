@@ -48,13 +48,18 @@ static double waves_of(const Arch *reach, double tiles, double terms) {
   return waves * reach->processors / tiles * (terms + reach->ramp) / terms;
 }
 
+/* Tiles of that width; edges: their elements, for each of the result. */
+static double tiles_of(const Arch *reach, const double *size, int width, double *edges) {
+  double rows = ceil(size[SHAPE_ROWS] / reach->rows), columns = ceil(size[SHAPE_COLUMNS] / width);
+  *edges = rows * reach->rows * columns * width / (size[SHAPE_ROWS] * size[SHAPE_COLUMNS]);
+  return rows * columns * size[SHAPE_BATCH];
+}
+
 /* Operations that the device could have done meanwhile, for each that the product needs, in tiles
    of that width. If sums are cut, into as many parts as give each multiprocessor a tile, or one
    less, whichever takes less time. */
 static double stretch_of(const Arch *reach, const double *size, int width) {
-  double rows = ceil(size[SHAPE_ROWS] / reach->rows), columns = ceil(size[SHAPE_COLUMNS] / width);
-  double tiles = rows * columns * size[SHAPE_BATCH], terms = size[SHAPE_TERMS];
-  double edges = rows * reach->rows * columns * width / (size[SHAPE_ROWS] * size[SHAPE_COLUMNS]);
+  double edges, tiles = tiles_of(reach, size, width, &edges), terms = size[SHAPE_TERMS];
   if (tiles >= reach->processors || terms <= PART_TERMS)
     return edges * waves_of(reach, tiles, terms);
   double parts = fmin(ceil(reach->processors / tiles), ceil(terms / PART_TERMS)),
@@ -67,9 +72,7 @@ static double stretch_of(const Arch *reach, const double *size, int width) {
    take as long as these terms: cycles of passes/tune/gpu_contract.c. */
 static double shares_of(const Arch *reach, const double *size, int width) {
   enum { TAKE = 60, PIECE = 160 };
-  double rows = ceil(size[SHAPE_ROWS] / reach->rows), columns = ceil(size[SHAPE_COLUMNS] / width);
-  double tiles = rows * columns * size[SHAPE_BATCH], terms = size[SHAPE_TERMS];
-  double edges = rows * reach->rows * columns * width / (size[SHAPE_ROWS] * size[SHAPE_COLUMNS]);
+  double edges, tiles = tiles_of(reach, size, width, &edges), terms = size[SHAPE_TERMS];
   double share = tiles * terms / reach->processors, pieces = 1 + ceil(terms / share);
   double ends = ceil(tiles / reach->processors) * reach->ramp + TAKE + pieces * PIECE;
   return edges * (share + ends) / share;
