@@ -262,53 +262,49 @@ static void update(ZeroEntry *entry, uint32_t index) {
 
 /* ---- first values ---- */
 
-static ValueId stored_value(ZeroEntry *entry, const Global *global, Type type) {
-  const Op *op = fn_store_of(entry->site.from, global);
-  return op ? site_value(&entry->site, op->in[0])
-            : emit_full(entry->z->m, entry->site.to, type, 0, (Loc){0});
+/* All stores of the entry to that state of members, or to members themselves (state < 0), as one
+   flat value. A parameter that it does not store is 0. */
+static ValueId stored_values(ZeroEntry *entry, const ZeroGroup *group, int state) {
+  Zero *zero = entry->z;
+  ValueId *value = ARENA_ARRAY(zero->m->arena, ValueId, group->member.n);
+  for (uint32_t i = 0; i < group->member.n; i++) {
+    const ZeroMember *member = &group->member.at[i];
+    const Global *of = state < 0 ? member->param : member->state[state];
+    const Op *op = fn_store_of(entry->site.from, of);
+    must(op || state < 0, "zero: %s leaves out @%s", entry->site.from->name, of->name);
+    value[i] = op ? site_value(&entry->site, op->in[0])
+                  : emit_full(zero->m, entry->site.to, of->type, 0, (Loc){0});
+  }
+  return zero_flatten(zero, entry->site.to, group, value, group->rounds.dim != NULL, false);
 }
 
-static void first_values(ZeroEntry *entry, uint32_t index) {
-  Zero *zero = entry->z;
-  const ZeroGroup *group = &zero->group.at[index];
-  bool all = group->rounds.dim != NULL;
-  ValueId *value = ARENA_ARRAY(zero->m->arena, ValueId, group->member.n);
-  for (uint32_t i = 0; i < group->member.n; i++)
-    value[i] = stored_value(entry, group->member.at[i].param, group->member.at[i].param->type);
-  ValueId flat = zero_flatten(zero, entry->site.to, group, value, all, false);
+/* The part of a flat value that a rank has; of it, where the update is sharded, its own part. */
+static ValueId cut_flat(ZeroEntry *entry, const ZeroGroup *group, ValueId flat, bool own) {
+  flat = zero_cut(entry->z, entry->site.to, group, flat, group->rounds.dim != NULL);
+  return own ? zero_own(entry->z, entry->site.to, group, flat) : flat;
+}
+
+static void first_values(ZeroEntry *entry, const ZeroGroup *group) {
+  Module *m = entry->z->m;
+  Fn *to = entry->site.to;
+  ValueId flat = stored_values(entry, group, -1);
   if (group->copied) {
-    ValueId own = zero_cut(zero, entry->site.to, group, flat, all);
-    if (group->stage) own = zero_own(zero, entry->site.to, group, own);
-    ir_store(zero->m, entry->site.to, group->master, own, (Loc){0});
-    flat = ir_cast(zero->m, entry->site.to, flat, group->narrow, (Loc){0});
+    ir_store(m, to, group->master, cut_flat(entry, group, flat, group->stage), (Loc){0});
+    flat = ir_cast(m, to, flat, group->narrow, (Loc){0});
   }
-  if (group->sharded) {
-    flat = zero_cut(zero, entry->site.to, group, flat, all);
-    flat = zero_own(zero, entry->site.to, group, flat);
-  }
-  ir_store(zero->m, entry->site.to, group->param, flat, (Loc){0});
+  if (group->sharded) flat = cut_flat(entry, group, flat, true);
+  ir_store(m, to, group->param, flat, (Loc){0});
   for (uint32_t k = 0; k < group->nstates; k++)
     if (fn_store_of(entry->site.from, group->member.at[0].state[k]))
-      ir_store(zero->m, entry->site.to, group->state[k],
-               emit_full(zero->m, entry->site.to, group->state[k]->type, 0, (Loc){0}), (Loc){0});
+      ir_store(m, to, group->state[k], emit_full(m, to, group->state[k]->type, 0, (Loc){0}),
+               (Loc){0});
 }
 
 /* For an entry other than `step` that writes a state of all members, and no parameter. */
-static void write_state(ZeroEntry *entry, uint32_t index, int state) {
-  Zero *zero = entry->z;
-  const ZeroGroup *group = &zero->group.at[index];
-  bool all = group->rounds.dim != NULL;
-  ValueId *value = ARENA_ARRAY(zero->m->arena, ValueId, group->member.n);
-  for (uint32_t i = 0; i < group->member.n; i++) {
-    const Global *of = group->member.at[i].state[state];
-    must(fn_store_of(entry->site.from, of), "zero: %s leaves out @%s", entry->site.from->name,
-         of->name);
-    value[i] = stored_value(entry, of, of->type);
-  }
-  ValueId flat = zero_flatten(zero, entry->site.to, group, value, all, false),
-          own = zero_cut(zero, entry->site.to, group, flat, all);
-  if (group->stage) own = zero_own(zero, entry->site.to, group, own);
-  ir_store(zero->m, entry->site.to, group->state[state], own, (Loc){0});
+static void write_state(ZeroEntry *entry, const ZeroGroup *group, int state) {
+  ValueId flat = stored_values(entry, group, state);
+  ir_store(entry->z->m, entry->site.to, group->state[state],
+           cut_flat(entry, group, flat, group->stage), (Loc){0});
 }
 
 /* Copies are not part of checkpoints: this entry runs after a checkpoint's parameters are read. */
@@ -337,13 +333,13 @@ static void rewrite_store(ZeroEntry *entry, const Op *op, bool step) {
   }
   const ZeroMember *of = &entry->z->group.at[group].member.at[member];
   if (!step && state >= 0 && !fn_store_of(entry->site.from, of->param)) {
-    if (!member) write_state(entry, group, state);
+    if (!member) write_state(entry, &entry->z->group.at[group], state);
     return;
   }
   if (entry->stored[group]) return;
   entry->stored[group] = true;
   if (step) update(entry, group);
-  else first_values(entry, group);
+  else first_values(entry, &entry->z->group.at[group]);
 }
 
 static void rewrite_entry(Zero *zero, Fn *fn) {
