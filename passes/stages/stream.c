@@ -199,13 +199,18 @@ static void find_kept(StageStream *stream) {
 
 /* ---- the body ---- */
 
-static ValueId keep(StageStream *stream, Fn *f, ValueId v, bool last) {
-  ValueId r = emit_typed(stream->m, f, OP_keep_first, 1, &v, NULL, *value_type(f, v), (Loc){0});
-  AttrList *l = &vec_last(f->ops).attrs;
-  attr_set_str(stream->m, l, ATTR_axis, stream->name);
-  if (last) attr_set_int(stream->m, l, ATTR_reverse, 1);
+/* v after an op over the axis of the stages. */
+static ValueId over_stages(StageStream *stream, Fn *f, OpCode c, ValueId v, Str placed) {
+  ValueId r = emit_typed(stream->m, f, c, 1, &v, NULL, *value_type(f, v), (Loc){0});
+  attr_set_str(stream->m, &vec_last(f->ops).attrs, ATTR_axis, stream->name);
   f->values.at[r].placed = f->values.at[v].placed;
-  f->values.at[r].placed.on[stream->axis] = PARTIAL_SUM;
+  f->values.at[r].placed.on[stream->axis] = placed;
+  return r;
+}
+
+static ValueId keep(StageStream *stream, Fn *f, ValueId v, bool last) {
+  ValueId r = over_stages(stream, f, OP_keep_first, v, PARTIAL_SUM);
+  if (last) attr_set_int(stream->m, &vec_last(f->ops).attrs, ATTR_reverse, 1);
   return r;
 }
 
@@ -277,12 +282,8 @@ static Fn *apart(StageStream *stream) {
 /* ---- the entry ---- */
 
 static ValueId completed(StageStream *stream, Fn *f, ValueId v) {
-  ValueId r = emit_typed(stream->m, f, OP_all_reduce, 1, &v, NULL, *value_type(f, v), (Loc){0});
-  AttrList *l = &vec_last(f->ops).attrs;
-  attr_set_str(stream->m, l, ATTR_axis, stream->name);
-  if (value_type(f, v)->rank) attr_set_int(stream->m, l, ATTR_gradient, 1);
-  f->values.at[r].placed = f->values.at[v].placed;
-  f->values.at[r].placed.on[stream->axis] = NULL;
+  ValueId r = over_stages(stream, f, OP_all_reduce, v, NULL);
+  if (value_type(f, v)->rank) attr_set_int(stream->m, &vec_last(f->ops).attrs, ATTR_gradient, 1);
   return r;
 }
 
