@@ -226,15 +226,10 @@ static bool cached(DecodeFrame *frame, const DecodeHeads *heads, const DimSet *d
 
 /* The op as it is; its keys and values are delivered if they are cached. */
 static bool whole(DecodeFrame *frame, const Op *o) {
-  Module *m = frame->d->m;
-  ValueId *in = ARENA_ARRAY(m->arena, ValueId, o->nin);
-  Type types[2] = {*value_type(frame->from, o->out), *value_type(frame->from, o->out + 1)};
+  ValueId *in = ARENA_ARRAY(frame->d->m->arena, ValueId, o->nin);
   for (uint32_t i = 0; i < o->nin; i++)
     if ((in[i] = decode_get(frame, o->in[i], (DimSet){0})) == NO_VALUE) return false;
-  Op *op = fn_op(m, frame->to, o->code, o->nin, in, 2, types, o->loc);
-  for (int i = 0; i < o->ngroups; i++) op_add_group(m, op, o->group[i]);
-  for (uint32_t i = 0; i < o->attrs.n; i++) vec_push(m->arena, op->attrs, o->attrs.at[i]);
-  for (uint32_t i = 0; i < 2; i++) decode_remember(frame, o->out + i, (DimSet){0}, op->out + i);
+  decode_copy(frame, o, (DimSet){0}, in);
   const CacheSite *site = site_of(frame, o);
   if (site) deliver(frame, site->number, in + 1);
   return true;
