@@ -2,6 +2,7 @@
    source text and at the names in scope, so that the help line is an edit that can be made. */
 #include "frontend/syntax/operators.h"
 #include "sema.h"
+#include <limits.h>
 #include <string.h>
 
 /* The source text of an expression if it is short and on one line. */
@@ -29,34 +30,17 @@ void explain_no_dim(World *w, Span at, Str name) {
 
 /* ---- E0301 ---- */
 
-static int distance(const char *a, const char *b) {
-  int row[65], n = (int)strlen(b), m = (int)strlen(a);
-  if (n > 64 || m > 64) return 1000;
-  for (int j = 0; j <= n; j++) row[j] = j;
-  for (int i = 1; i <= m; i++) {
-    int diagonal = row[0];
-    row[0] = i;
-    for (int j = 1; j <= n; j++) {
-      int best = diagonal + (a[i - 1] != b[j - 1]);
-      if (row[j] + 1 < best) best = row[j] + 1;
-      if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
-      diagonal = row[j], row[j] = best;
-    }
-  }
-  return row[n];
-}
-
 /* A parameter in scope whose dims fit and whose name is nearest. */
 static const Binding *fitting(const Env *env, const AstExpr *wrong, const Dims *into) {
   const Binding *best = NULL;
-  int nearest = 1000;
+  int nearest = INT_MAX;
   if (wrong->kind != EXPR_NAME) return NULL;
   for (uint32_t i = 0; i < env->vars.n; i++) {
     const Binding *binding = &env->vars.at[i];
     if (binding->val.kind != VAL_FLOAT || !binding->val.dims.n ||
         !dims_subset(&binding->val.dims, into))
       continue;
-    int d = distance(binding->name, wrong->name.text);
+    int d = diag_distance(binding->name, wrong->name.text);
     if (d < nearest) nearest = d, best = binding;
   }
   return nearest * 3 <= 2 * (int)strlen(wrong->name.text) ? best : NULL;

@@ -1,6 +1,7 @@
 /* Diagnostics: collecting, nearest names, bugs. See diag.h for the pieces of a message;
    diag_print.c prints. Errors beyond the limit are counted, not kept. */
 #include "diag_report.h"
+#include <limits.h>
 #include <stdlib.h>
 #include <strings.h>
 
@@ -152,9 +153,10 @@ bool diag_given(const Diag *diag, const char *code) {
 
 enum { MAX_NAME = 64 };
 
-/* Insertions, deletions, substitutions and swaps of neighbours. */
-static int edit_distance(const char *a, int na, const char *b, int nb) {
-  int row[3][MAX_NAME + 1];
+int diag_distance(const char *a, const char *b) {
+  size_t length = strlen(a), other = strlen(b);
+  int row[3][MAX_NAME + 1], na = (int)length, nb = (int)other;
+  if (length > MAX_NAME || other > MAX_NAME) return INT_MAX;
   for (int j = 0; j <= nb; j++) row[0][j] = j;
   for (int i = 1; i <= na; i++) {
     int *now = row[i % 3], *up = row[(i + 2) % 3], *up2 = row[(i + 1) % 3];
@@ -194,10 +196,8 @@ const char *diag_spelt(const char *wanted, const char *const *names, uint32_t n)
   const char *best = NULL;
   size_t length = strlen(wanted);
   int limit = (length < 3 ? 0 : length < 5 ? 1 : 2) + 1; /* tp is no slip for dp, nor lora for lr */
-  for (uint32_t i = 0; i < n && length && length <= MAX_NAME; i++) {
-    size_t other = strlen(names[i]);
-    if (!other || other > MAX_NAME) continue;
-    int distance = edit_distance(wanted, (int)length, names[i], (int)other);
+  for (uint32_t i = 0; i < n; i++) {
+    int distance = *names[i] ? diag_distance(wanted, names[i]) : INT_MAX;
     if (distance < limit && distance < (int)length) best = names[i], limit = distance;
   }
   return best ? best : nearest_case(wanted, names, n);

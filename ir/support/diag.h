@@ -77,6 +77,8 @@ void diag_print(const Diag *diag, FILE *out, DiagFormat format,
    them. True if there are any. */
 bool diag_print_list(const Diag *diag, FILE *out, bool comma);
 void json_put_string(FILE *out, const char *text); /* quoted; what is no UTF-8 becomes U+FFFD */
+/* Insertions, deletions, substitutions, and swaps of neighbours; INT_MAX for long names. */
+int diag_distance(const char *a, const char *b);
 const char *diag_nearest(const char *wanted, const char *const *names,
                          uint32_t n); /* edit distance <= 2, or a beginning; else NULL */
 /* "a, b, c", of many the first eight */
