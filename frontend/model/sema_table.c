@@ -5,10 +5,8 @@
 #include "npy.h"
 #include "sema.h"
 #include "ir/support/input.h"
-#include <dirent.h>
 #include <errno.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 struct PatternTable {
@@ -39,21 +37,15 @@ static const PatternTable *read_table(World *w, Str path) {
 
 /* The .npy file of the folder with the most similar name, as it would be written. */
 static const char *nearest_table(const World *w, Str beside, Str name) {
-  VEC(const char *) names = {0};
   const char *slash = strrchr(name, '/');
   size_t own = slash ? (size_t)(slash - name) + 1 : 0;
   const char *folder = arena_printf(w->ctx->arena, "%s%.*s", beside, (int)own, name);
-  struct dirent **at;
-  int n = scandir(folder, &at, NULL, alphasort);
-  for (int i = 0; i < n; i++) {
-    size_t length = strlen(at[i]->d_name);
-    if (length > 4 && !strcmp(at[i]->d_name + length - 4, ".npy"))
-      vec_push(w->ctx->arena, names,
-               arena_printf(w->ctx->arena, "%.*s%s", (int)own, name, at[i]->d_name));
-    free(at[i]);
-  }
-  if (n >= 0) free(at);
-  return names.n ? diag_nearest(name, names.at, names.n) : NULL;
+  FolderNames names = files_ending(w->ctx->arena, folder, ".npy");
+  const char *dot = strrchr(name + own, '.');
+  Str base =
+      dot ? arena_strndup(w->ctx->arena, name + own, (size_t)(dot - name) - own) : name + own;
+  const char *near = diag_nearest(base, names.at, names.n);
+  return near ? arena_printf(w->ctx->arena, "%.*s%s.npy", (int)own, name, near) : NULL;
 }
 
 static bool not_read(Eval *e, Span at, Str folder, Str name, int error) {

@@ -9,7 +9,6 @@
 #include "ir/support/num.h"
 #include "ir/support/input.h"
 #include "ir/support/refused.h"
-#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -294,19 +293,10 @@ static bool load_used(World *w, const char *from, Str name) {
 /* The most similar name among "std" and the `.shard` files in the folder of the file that uses
    it. */
 static const char *nearest_file(World *w, const char *from, const char *name) {
-  VEC(const char *) names = {0};
   const char *slash = from ? strrchr(from, '/') : NULL;
   const char *folder = slash ? arena_strndup(w->ctx->arena, from, (size_t)(slash - from) + 1) : ".";
-  struct dirent **at;
-  int n = scandir(folder, &at, NULL, alphasort);
+  FolderNames names = files_ending(w->ctx->arena, folder, ".shard");
   vec_push(w->ctx->arena, names, "std");
-  for (int i = 0; i < n; i++) {
-    size_t length = strlen(at[i]->d_name);
-    if (length > 6 && !strcmp(at[i]->d_name + length - 6, ".shard"))
-      vec_push(w->ctx->arena, names, arena_strndup(w->ctx->arena, at[i]->d_name, length - 6));
-    free(at[i]);
-  }
-  if (n >= 0) free(at);
   return diag_nearest(name, names.at, names.n);
 }
 

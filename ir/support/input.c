@@ -4,6 +4,7 @@
    writer): only regular files, pipes with a writer and standard input are read, and no more than 1
    GiB. */
 #include "input.h"
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -104,4 +105,20 @@ char *text_read(Ctx *c, const char *path, size_t *n) {
   c->input = growing.at, c->input_length = growing.n;
   c->input_path = arena_strndup(c->arena, path, strlen(path));
   return growing.at;
+}
+
+FolderNames files_ending(Arena *a, const char *folder, const char *ending) {
+  FolderNames names = {0};
+  struct dirent **at;
+  size_t end = strlen(ending);
+  int n = scandir(folder, &at, NULL, alphasort);
+  for (int i = 0; i < n; i++) {
+    const char *name = at[i]->d_name;
+    size_t length = strlen(name);
+    if (length > end && !strcmp(name + length - end, ending))
+      vec_push(a, names, arena_strndup(a, name, length - end));
+    free(at[i]);
+  }
+  if (n >= 0) free(at);
+  return names;
 }
