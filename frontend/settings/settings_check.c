@@ -27,88 +27,89 @@ static const char *mended(const Check *check, Span wrong, Span whole, const char
   return arena_printf(check->c->arena, "%s%.*s", right, (int)n, rest);
 }
 
-static bool line_fits(const Check *check, const SettingRow *row, const AstSetting *setting);
+/* A word that is not known: of a line, or, with `pair`, of an option of it. */
+typedef struct Unknown {
+  const Check *check;
+  const AstSetting *setting;
+  const AstPair *pair;
+  const char *choice;
+  SettingWords words;
+} Unknown;
 
-static Meant meant_line(const Check *check, const AstSetting *setting, const SettingWords *words) {
-  const char *wrong = setting->path->text, *text = foreign_text(FOREIGN_SETTING, wrong);
+static bool line_fits(const Check *check, const SettingRow *row, const AstSetting *setting);
+static bool option_fits(const Check *check, const SettingRow *row, const AstValue *value);
+
+static const SettingRow *row_named(const Unknown *unknown, const char *name) {
+  if (!unknown->pair) return setting_find_line(unknown->check, name);
+  return setting_find_option(unknown->check, unknown->setting->path->text, unknown->choice, name);
+}
+
+/* Would it be read, with this word in its place? */
+static bool fits(const Unknown *unknown, const char *name) {
+  const SettingRow *row = row_named(unknown, name);
+  return unknown->pair ? option_fits(unknown->check, row, unknown->pair->value)
+                       : line_fits(unknown->check, row, unknown->setting);
+}
+
+static Meant meant(const Unknown *unknown) {
+  const Check *check = unknown->check;
+  const SettingWords *words = &unknown->words;
+  const char *line = unknown->pair ? unknown->setting->path->text : NULL;
+  const char *wrong = line ? unknown->pair->key->text : unknown->setting->path->text;
+  const char *text = line ? foreign_option_text(line, wrong) : foreign_text(FOREIGN_SETTING, wrong);
   if (text) return (Meant){.text = text};
   const char *name = foreign_name(wrong, words->at, words->n);
-  if (name && line_fits(check, setting_find_line(check, name), setting))
-    return (Meant){.word = name};
+  if (name && fits(unknown, name)) return (Meant){.word = name};
   if (name)
     return (Meant){.text = arena_printf(check->c->arena, "that is `%s`: %s", name,
-                                        setting_find_line(check, name)->help)};
-  if ((text = settings_place(check->c, check->item->kind, NULL, wrong)))
+                                        row_named(unknown, name)->help)};
+  if ((text = settings_place(check->c, check->item->kind, line, wrong)))
     return (Meant){.text = text};
-  const char *near = near_line(wrong, words);
-  if (near && !line_fits(check, setting_find_line(check, near), setting)) near = NULL;
-  return (Meant){.word = near};
+  const char *near = line ? diag_nearest(wrong, words->at, words->n) : near_line(wrong, words);
+  return (Meant){.word = near && fits(unknown, near) ? near : NULL};
 }
 
 static void unknown_line(const Check *check, const AstSetting *setting) {
   const char *block = ast_item_word(check->item->kind);
   SettingWords words = setting_words_of(check, ROW_LINE, "", NULL);
   const char *all = setting_words_text(check, &words, " ", 6);
-  Meant meant = meant_line(check, setting, &words);
+  Meant right = meant(&(Unknown){check, setting, NULL, NULL, words});
   if (check->item->kind == ITEM_PLAN) all = "on mesh place micro pipeline zero ...";
   Report *r = diag_at(check->c->diag, "E0601", setting->path->span,
                       "%s blocks have no setting `%s`", block, setting->path->text);
   diag_label(r, "unknown setting");
-  setting_edit_near(r, setting->path->span, meant.word);
-  if (meant.text) diag_help(r, "%s", meant.text);
-  else if (meant.word)
+  setting_edit_near(r, setting->path->span, right.word);
+  if (right.text) diag_help(r, "%s", right.text);
+  else if (right.word)
     diag_help(r, "write `%s` (settings of %s: %s)",
-              mended(check, setting->path->span, setting->span, meant.word), block, all);
+              mended(check, setting->path->span, setting->span, right.word), block, all);
   else diag_help(r, "settings of %s: %s", block, all);
-}
-
-static bool option_fits(const Check *check, const char *line, const char *choice, const char *key,
-                        const AstValue *value);
-
-static Meant meant_option(const Check *check, const AstSetting *setting, const AstPair *pair,
-                          const char *choice, const SettingWords *words) {
-  const char *wrong = pair->key->text, *line = setting->path->text;
-  const char *text = foreign_option_text(line, wrong);
-  if (text) return (Meant){.text = text};
-  const char *name = foreign_name(wrong, words->at, words->n);
-  if (name && option_fits(check, line, choice, name, pair->value)) return (Meant){.word = name};
-  if (name)
-    return (Meant){.text = arena_printf(check->c->arena, "that is `%s`: %s", name,
-                                        setting_find_option(check, line, choice, name)->help)};
-  if ((text = settings_place(check->c, check->item->kind, line, wrong)))
-    return (Meant){.text = text};
-  const char *near = diag_nearest(wrong, words->at, words->n);
-  if (near && !option_fits(check, line, choice, near, pair->value)) near = NULL;
-  return (Meant){.word = near};
 }
 
 static void unknown_option(const Check *check, const AstSetting *setting, const AstPair *pair,
                            const char *choice) {
   SettingWords words = setting_words_of(check, ROW_OPTION, setting->path->text, choice);
   const char *word = setting->path->text;
-  Meant meant = meant_option(check, setting, pair, choice, &words);
+  Meant right = meant(&(Unknown){check, setting, pair, choice, words});
   if (choice) word = arena_printf(check->c->arena, "%s %s", word, choice);
   Report *r = diag_at(check->c->diag, "E0601", pair->key->span, "`%s` has no option `%s`", word,
                       pair->key->text);
   diag_label(r, "unknown option");
-  setting_edit_near(r, pair->key->span, meant.word);
-  if (meant.text) diag_help(r, "%s", meant.text);
-  else if (meant.word)
-    diag_help(r, "write `%s`", mended(check, pair->key->span, pair->span, meant.word));
+  setting_edit_near(r, pair->key->span, right.word);
+  if (right.text) diag_help(r, "%s", right.text);
+  else if (right.word)
+    diag_help(r, "write `%s`", mended(check, pair->key->span, pair->span, right.word));
   else if (words.n)
     diag_help(r, "options of `%s`: %s", word, setting_words_text(check, &words, " ", 12));
   else diag_help(r, "`%s` has no options", word);
 }
 
-static bool option_fits(const Check *check, const char *line, const char *choice, const char *key,
-                        const AstValue *value) {
-  const SettingRow *row = setting_find_option(check, line, choice, key);
+static bool option_fits(const Check *check, const SettingRow *row, const AstValue *value) {
   const char *choices = arena_printf(check->c->arena, "%s.%s", row->word, row->key);
   return setting_choice_fits(check, row->type, choices, value) &&
          setting_value_fits(row->type, value);
 }
 
-/* Would it be read, with this word in front? */
 static bool line_fits(const Check *check, const SettingRow *row, const AstSetting *setting) {
   const AstValue **at;
   uint32_t n = setting_operands(check->c, setting, &at);
@@ -339,9 +340,10 @@ static bool meant_by_another(const Check *check, const char *word) {
   for (uint32_t i = 0; i < check->item->block->settings.n; i++) {
     const AstSetting *setting = check->item->block->settings.at[i];
     if (setting_find_line(check, setting->path->text)) continue;
-    Meant meant = meant_line(check, setting, &words); /* its help names the word */
-    if (meant.word && !strcmp(meant.word, word)) return true;
-    if (meant.text && strstr(meant.text, arena_printf(check->c->arena, "`%s", word))) return true;
+    Meant right =
+        meant(&(Unknown){check, setting, NULL, NULL, words}); /* its help names the word */
+    if (right.word && !strcmp(right.word, word)) return true;
+    if (right.text && strstr(right.text, arena_printf(check->c->arena, "`%s", word))) return true;
   }
   return false;
 }
