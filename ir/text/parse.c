@@ -9,50 +9,48 @@
 #include "ir/phases.h"
 #include "ir/shape/placement.h"
 
-static void help_nearest(Parser *p, Report *r, const char *name, const char *const *names,
-                         uint32_t n) {
+static void help_nearest(Report *r, const char *name, const char *const *names, uint32_t n) {
   const char *near = n ? diag_nearest(name, names, n) : NULL;
-  (void)p;
   if (near) diag_help(r, "a similar name exists: `%s`", near);
 }
 
 static _Noreturn void unknown(Parser *p, const char *code, size_t at, const char *what,
                               const char *name, const char *const *names, uint32_t n) {
   Report *r = diag_at(p->m->ctx->diag, code, lex_span(p, at), "no %s named `%s`", what, name);
-  help_nearest(p, r, name, names, n);
+  help_nearest(r, name, names, n);
   p->failed = p->quiet = true;
   longjmp(p->line, 1);
 }
 
 static OpCode read_op_name(Parser *p) {
-  const char *names[OP_COUNT];
-  for (int i = 0; i < OP_COUNT; i++) names[i] = op_name((OpCode)i);
   lex_blanks(p);
   size_t at = p->at;
   Str name = lex_word(p, "an op");
   OpCode c;
-  if (!op_find(name, &c)) unknown(p, "E1002", at, "op", name, names, OP_COUNT);
-  return c;
+  if (op_find(name, &c)) return c;
+  const char *names[OP_COUNT];
+  for (int i = 0; i < OP_COUNT; i++) names[i] = op_name((OpCode)i);
+  unknown(p, "E1002", at, "op", name, names, OP_COUNT);
 }
 
 static Global *read_global(Parser *p, size_t at) {
   Str name = lex_symbol(p);
   Module *m = p->m;
   Global *global = module_global(m, name);
-  const char **names = ARENA_ARRAY(m->arena, const char *, m->globals.n + 1);
-  for (uint32_t i = 0; i < m->globals.n; i++) names[i] = m->globals.at[i]->name;
-  if (!global) unknown(p, "E1003", at, "global", name, names, m->globals.n);
-  return global;
+  if (global) return global;
+  VEC(const char *) names = {0};
+  for (uint32_t i = 0; i < m->globals.n; i++) vec_push(m->arena, names, m->globals.at[i]->name);
+  unknown(p, "E1003", at, "global", name, names.at, names.n);
 }
 
 static Fn *read_callee(Parser *p, size_t at) {
   Str name = lex_symbol(p);
   Module *m = p->m;
   Fn *f = module_fn(m, name);
-  const char **names = ARENA_ARRAY(m->arena, const char *, m->fns.n + 1);
-  for (uint32_t i = 0; i < m->fns.n; i++) names[i] = m->fns.at[i]->name;
-  if (!f) unknown(p, "E1003", at, "function above", name, names, m->fns.n);
-  return f;
+  if (f) return f;
+  VEC(const char *) names = {0};
+  for (uint32_t i = 0; i < m->fns.n; i++) vec_push(m->arena, names, m->fns.at[i]->name);
+  unknown(p, "E1003", at, "function above", name, names.at, names.n);
 }
 
 /* ---- values ---- */
