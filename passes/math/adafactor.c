@@ -26,11 +26,11 @@ typedef struct Sides {
 
 void update_adafactor_begin(Update *u) {
   RateSchedule *schedule = &u->s;
-  ValueId one = schedule_number(schedule, 1), log = ir_unary(u->m, u->f, OP_log, u->count, u->loc);
+  ValueId one = schedule_number(schedule, 1), log = un(u, OP_log, u->count);
   ValueId exponent = schedule_binary(schedule, OP_mul, log, schedule_number(schedule, -0.8));
-  ValueId root = ir_unary(u->m, u->f, OP_sqrt, u->count, u->loc);
+  ValueId root = un(u, OP_sqrt, u->count);
   ValueId decay = schedule_binary(schedule, OP_mul, u->lr, decay_number(u));
-  u->fresh = to_f32(u, ir_unary(u->m, u->f, OP_exp, exponent, u->loc));
+  u->fresh = to_f32(u, un(u, OP_exp, exponent));
   u->rate = to_f32(
       u, schedule_binary(schedule, OP_min, u->lr, schedule_binary(schedule, OP_div, one, root)));
   u->shrink = to_f32(u, schedule_binary(schedule, OP_sub, one, decay));
@@ -64,7 +64,7 @@ static ValueId mean(Update *u, ValueId x, int n, const Str *dims) {
 static ValueId lerped(Update *u, const Global *global, const char *name, ValueId now) {
   Global *mean_state = state(u, global, name);
   mean_state->type = *value_type(u->f, now);
-  ValueId old = ir_load(u->m, u->f, mean_state, u->loc);
+  ValueId old = load(u, mean_state);
   ValueId new = bin(u, OP_add, old, bin(u, OP_mul, bin(u, OP_sub, now, old), u->fresh));
   put(u, mean_state, new);
   return new;
@@ -91,15 +91,15 @@ static ValueId root_mean(Update *u, const Global *global, ValueId x) {
   for (int i = guard_stack_dims(global); i < global->type.rank; i++)
     count *= (double)global->type.axis[i].size;
   ValueId squares = times(u, guard_squares(u->m, u->f, global, x), 1 / count);
-  return ir_unary(u->m, u->f, OP_sqrt, squares, u->loc);
+  return un(u, OP_sqrt, squares);
 }
 
 void update_adafactor(Update *u, Global *global, ValueId w, ValueId d) {
   ValueId v = bin(u, OP_max, second_moment(u, global, d), num(u, least_mean * least_mean));
-  ValueId x = bin(u, OP_div, d, ir_unary(u->m, u->f, OP_sqrt, v, u->loc));
+  ValueId x = bin(u, OP_div, d, un(u, OP_sqrt, v));
   ValueId scale = bin(u, OP_max, root_mean(u, global, w), num(u, least_scale));
   ValueId most = bin(u, OP_max, root_mean(u, global, x), num(u, 1));
   ValueId rate = bin(u, OP_mul, bin(u, OP_div, scale, most), u->rate);
-  if (global->decay && u->decay != 0) w = bin(u, OP_mul, w, u->shrink);
+  w = shrunk(u, global, w);
   put(u, global, bin(u, OP_sub, w, bin(u, OP_mul, x, rate)));
 }

@@ -24,7 +24,7 @@
 static const double PER_OCTAVE = 3, GOLDEN = 0.61803398874989485, FINE = 64;
 static const double NEGATIVE = 128, MOST[] = {126, 254}, LEAST_LOG2[] = {-30, -60}; /* by Codes8 */
 
-static ValueId floor_of(Update *u, ValueId x) { return ir_unary(u->m, u->f, OP_floor, x, u->loc); }
+static ValueId floor_of(Update *u, ValueId x) { return un(u, OP_floor, x); }
 
 /* x - floor x, f64[] */
 static ValueId fraction(Update *u, double factor, ValueId count) {
@@ -42,7 +42,7 @@ void codes8_begin(Update *u) {
   if (u->states != ELEM_u8) return;
   bool counted = global_named(u->m, UPDATES) != NULL;
   Global *updates = update_state(u->m, UPDATES, type_scalar(ELEM_f32));
-  ValueId before = ir_load(u->m, u->f, updates, u->loc), after = bin(u, OP_add, before, num(u, 1));
+  ValueId before = load(u, updates), after = bin(u, OP_add, before, num(u, 1));
   ValueId was = ir_cast(u->m, u->f, before, ELEM_f64, u->loc),
           is = ir_cast(u->m, u->f, after, ELEM_f64, u->loc);
   for (int i = 0; i < 2; i++)
@@ -56,19 +56,19 @@ static ValueId number_at(Update *u, Codes8 kind, ValueId index) {
   ValueId place = bin(u, OP_sub, index, u->phase_was[kind]);
   ValueId power =
       bin(u, OP_add, times(u, place, log(2) / PER_OCTAVE), num(u, LEAST_LOG2[kind] * log(2)));
-  return ir_unary(u->m, u->f, OP_exp, power, u->loc);
+  return un(u, OP_exp, power);
 }
 
 ValueId codes8_read(Update *u, Codes8 kind, ValueId codes) {
   ValueId code = to_f32(u, codes), negative = NO_VALUE;
   if (kind == CODES_FIRST) {
     negative = bin(u, OP_lt, num(u, NEGATIVE), code);
-    code = ir_where(u->m, u->f, negative, bin(u, OP_sub, code, num(u, NEGATIVE)), code, u->loc);
+    code = pick(u, negative, bin(u, OP_sub, code, num(u, NEGATIVE)), code);
   }
   ValueId size = number_at(u, kind, bin(u, OP_sub, code, num(u, 1)));
-  size = ir_where(u->m, u->f, bin(u, OP_le, code, num(u, 0)), num(u, 0), size, u->loc);
+  size = pick(u, bin(u, OP_le, code, num(u, 0)), num(u, 0), size);
   if (kind == CODES_SECOND) return size;
-  return ir_where(u->m, u->f, negative, ir_unary(u->m, u->f, OP_neg, size, u->loc), size, u->loc);
+  return pick(u, negative, un(u, OP_neg, size), size);
 }
 
 /* place, rounded to a whole number below or above it */
@@ -85,16 +85,15 @@ static ValueId rounded(Update *u, ValueId place) {
 ValueId codes8_of(Update *u, Codes8 kind, ValueId moment) {
   bool first = kind == CODES_FIRST;
   double least = exp2(LEAST_LOG2[kind]);
-  ValueId size = first ? ir_unary(u->m, u->f, OP_abs, moment, u->loc) : moment;
-  ValueId log_size = ir_unary(u->m, u->f, OP_log, bin(u, OP_max, size, num(u, least)), u->loc);
+  ValueId size = first ? un(u, OP_abs, moment) : moment;
+  ValueId log_size = un(u, OP_log, bin(u, OP_max, size, num(u, least)));
   ValueId place = bin(u, OP_add, times(u, log_size, PER_OCTAVE / log(2)),
                       bin(u, OP_sub, u->phase_is[kind], num(u, LEAST_LOG2[kind] * PER_OCTAVE)));
   ValueId index = bin(u, OP_max, bin(u, OP_min, rounded(u, place), num(u, MOST[kind])), num(u, 0));
   ValueId code = bin(u, OP_add, index, num(u, 1)), is_zero = bin(u, OP_lt, size, num(u, least));
-  code = ir_where(u->m, u->f, is_zero, num(u, 0), code, u->loc);
+  code = pick(u, is_zero, num(u, 0), code);
   ValueId below = bin(u, OP_lt, moment, num(u, -least));
-  if (first)
-    code = ir_where(u->m, u->f, below, bin(u, OP_add, code, num(u, NEGATIVE)), code, u->loc);
+  if (first) code = pick(u, below, bin(u, OP_add, code, num(u, NEGATIVE)), code);
   /* casts to codes truncate, as those of messages (passes/precision/int8.c) */
   return ir_cast(u->m, u->f, bin(u, OP_add, code, num(u, 0.5)), ELEM_u8, u->loc);
 }

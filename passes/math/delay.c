@@ -27,14 +27,14 @@ void update_delay_begin(Update *u) {
 
 /* Checkpoints hold no numbers that are not: a gradient that is left out waits as zeros. */
 static ValueId kept(Update *u, ValueId v) {
-  return u->whole == NO_VALUE ? v : ir_where(u->m, u->f, u->whole, v, num(u, 0), u->loc);
+  return u->whole == NO_VALUE ? v : pick(u, u->whole, v, num(u, 0));
 }
 
 /* The value of a number that the previous step stored, if updates are late; stores this step's for
    the next. */
 static ValueId handed_on(Update *u, const char *name, ValueId now, ValueId left) {
   Global *g = update_state(u->m, name, type_scalar(ELEM_f32));
-  ValueId taken = ir_where(u->m, u->f, u->late, ir_load(u->m, u->f, g, u->loc), now, u->loc);
+  ValueId taken = pick(u, u->late, load(u, g), now);
   ir_store(u->m, u->f, g, kept(u, left), u->loc);
   return taken;
 }
@@ -43,7 +43,7 @@ void update_delay_numbers(Update *u) {
   if (u->late == NO_VALUE) return;
   u->whole = u->fine;
   ValueId fine = u->fine == NO_VALUE ? num(u, 1) : to_f32(u, u->fine);
-  ValueId waits = ir_where(u->m, u->f, u->late, fine, num(u, 0), u->loc);
+  ValueId waits = pick(u, u->late, fine, num(u, 0));
   u->fine = bin(u, OP_lt, num(u, 0), handed_on(u, DELAY_FINE, fine, waits));
   if (u->coefficient != NO_VALUE)
     u->coefficient = handed_on(u, "delay.coefficient", u->coefficient, u->coefficient);
@@ -52,8 +52,8 @@ void update_delay_numbers(Update *u) {
 ValueId update_delay(Update *u, const Global *g, ValueId d) {
   if (u->late == NO_VALUE) return d;
   Global *waiting = state(u, g, "waiting");
-  ValueId before = ir_load(u->m, u->f, waiting, u->loc);
-  ValueId taken = ir_where(u->m, u->f, u->late, before, d, u->loc);
+  ValueId before = load(u, waiting);
+  ValueId taken = pick(u, u->late, before, d);
   ir_store(u->m, u->f, waiting, kept(u, d), u->loc);
   return taken;
 }

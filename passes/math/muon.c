@@ -58,7 +58,7 @@ static ValueId renamed(Update *u, ValueId v, int n, const Str *from, const Str *
 /* A product in f32, whatever the plan's precision. */
 static ValueId product(Iteration *it, ValueId a, ValueId b, int n, const Str *dims) {
   Update *u = it->u;
-  return ir_unary(u->m, u->f, OP_wide, ir_dot(u->m, u->f, a, b, n, dims, u->loc), u->loc);
+  return un(u, OP_wide, ir_dot(u->m, u->f, a, b, n, dims, u->loc));
 }
 
 /* x / max(|x|, 1e-7), one norm for each matrix. */
@@ -70,9 +70,9 @@ static ValueId of_norm_1(Iteration *it, ValueId x) {
   for (int i = 0; i < it->nfar; i++) dims[n++] = it->far[i];
   Type t = *value_type(u->f, x);
   ValueId q = ir_reduce(u->m, u->f, OP_sum, bin(u, OP_mul, x, x), n, dims, u->loc);
-  ValueId norm = ir_unary(u->m, u->f, OP_sqrt, emit_spread(u->m, u->f, q, t, u->loc), u->loc);
+  ValueId norm = un(u, OP_sqrt, emit_spread(u->m, u->f, q, t, u->loc));
   x = bin(u, OP_div, x, bin(u, OP_max, norm, num(u, least_norm)));
-  return ir_unary(u->m, u->f, OP_wide, x, u->loc);
+  return un(u, OP_wide, x);
 }
 
 static ValueId iterate(Iteration *it, ValueId x) {
@@ -82,9 +82,9 @@ static ValueId iterate(Iteration *it, ValueId x) {
   ValueId g2 = product(it, g, renamed(u, g, it->nnear, it->near, it->third), it->nnear, it->second);
   g2 = renamed(u, g2, it->nnear, it->third, it->second);
   ValueId b = bin(u, OP_add, times(u, g, cubic), times(u, g2, quintic));
-  b = ir_unary(u->m, u->f, OP_wide, b, u->loc);
+  b = un(u, OP_wide, b);
   x = bin(u, OP_add, times(u, x, linear), product(it, b, across, it->nnear, it->second));
-  return ir_unary(u->m, u->f, OP_wide, x, u->loc);
+  return un(u, OP_wide, x);
 }
 
 /* The matrices of x, a value of the parameter's dims, with all singular values near 1. */
@@ -128,7 +128,7 @@ void update_muon(Update *u, Global *global, ValueId w, ValueId d) {
   b = bin(u, OP_add, b, times(u, bin(u, OP_sub, d, b), 1 - u->momentum));
   ValueId x = u->nesterov ? bin(u, OP_add, d, times(u, bin(u, OP_sub, b, d), u->momentum)) : b;
   x = matrix_orthogonal(u, &matrix, x, reach(u, &matrix));
-  if (global->decay && u->decay != 0) w = bin(u, OP_mul, w, u->shrink);
+  w = shrunk(u, global, w);
   put(u, state, b);
   put(u, global, bin(u, OP_sub, w, bin(u, OP_mul, x, u->rate)));
 }

@@ -182,7 +182,7 @@ static ValueId unit_of(Onebit *onebit, uint32_t i) {
   Update *u = &onebit->u;
   ValueId v = second_of(onebit, i);
   if (onebit->keeps_units) return v;
-  ValueId root = bin(u, OP_div, ir_unary(u->m, u->f, OP_sqrt, v, u->loc), u->root);
+  ValueId root = bin(u, OP_div, un(u, OP_sqrt, v), u->root);
   return bin(u, OP_add, root, num(u, u->eps));
 }
 
@@ -342,8 +342,8 @@ static void apply(Onebit *onebit, const ValueId *momentum) {
     if (momentum[i] == NO_VALUE) continue;
     Global *global = u->m->globals.at[i];
     u->loc = global->loc;
-    ValueId w = ir_load(u->m, u->f, global, u->loc);
-    if (global->decay && u->decay != 0) w = bin(u, OP_mul, w, u->shrink);
+    ValueId w = load(u, global);
+    w = shrunk(u, global, w);
     ValueId step = bin(u, OP_mul, zero_unless(onebit, is_live(onebit, i), momentum[i]), u->rate);
     put(u, global, bin(u, OP_sub, w, step));
   }
@@ -471,7 +471,7 @@ static ValueId norm_of_terms(Onebit *onebit) {
     ValueId d = onebit->gradient[i], one = emit_sum_all(u->m, u->f, bin(u, OP_mul, d, d), u->loc);
     all = all == NO_VALUE ? one : bin(u, OP_add, all, one);
   }
-  return all == NO_VALUE ? all : ir_unary(u->m, u->f, OP_sqrt, all, u->loc);
+  return all == NO_VALUE ? all : un(u, OP_sqrt, all);
 }
 
 static int64_t batch_of(const Fn *f, Str batch) {

@@ -29,7 +29,7 @@ static ValueId norm_of_moments(Update *u, const ValueId *gradient) {
   ValueId all = num(u, 0), one = schedule_number(schedule, 1);
   for (uint32_t i = 0; i < u->globals; i++) {
     if (gradient[i] == NO_VALUE) continue;
-    ValueId v = ir_load(u->m, u->f, state(u, u->m->globals.at[i], "v"), u->loc);
+    ValueId v = load(u, state(u, u->m->globals.at[i], "v"));
     all = bin(u, OP_add, all, emit_sum_all(u->m, u->f, v, u->loc));
   }
   ValueId fresh =

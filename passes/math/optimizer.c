@@ -176,7 +176,7 @@ ValueId update_delivered(Update *u, ValueId d) {
   if (!waits) waits = rounds(u->m) > 1 ? "f32" : compute;
   Elem e = ELEM_f32;
   if (elem_find(waits, &e) && e != ELEM_f32) d = to_f32(u, ir_cast(u->m, u->f, d, e, u->loc));
-  return ir_unary(u->m, u->f, OP_wide, d, u->loc);
+  return un(u, OP_wide, d);
 }
 
 /* The number of this update, from 1. */
@@ -227,8 +227,7 @@ static void project_others(Update *u, const ValueId *gradient) {
   for (uint32_t i = 0; i < u->globals; i++) {
     Global *global = u->m->globals.at[i];
     u->loc = global->loc;
-    if (gradient[i] == NO_VALUE && projected_is(u, global))
-      put(u, global, ir_load(u->m, u->f, global, u->loc));
+    if (gradient[i] == NO_VALUE && projected_is(u, global)) put(u, global, load(u, global));
   }
 }
 

@@ -42,6 +42,13 @@ static inline ValueId bin(Update *u, OpCode c, ValueId a, ValueId b) {
 static inline ValueId num(Update *u, double value) {
   return ir_const(u->m, u->f, ELEM_f32, value, u->loc);
 }
+static inline ValueId un(Update *u, OpCode c, ValueId a) {
+  return ir_unary(u->m, u->f, c, a, u->loc);
+}
+static inline ValueId pick(Update *u, ValueId which, ValueId a, ValueId b) {
+  return ir_where(u->m, u->f, which, a, b, u->loc);
+}
+static inline ValueId load(Update *u, Global *g) { return ir_load(u->m, u->f, g, u->loc); }
 static inline ValueId times(Update *u, ValueId a, double b) { return bin(u, OP_mul, a, num(u, b)); }
 static inline ValueId to_f32(Update *u, ValueId a) {
   return ir_cast(u->m, u->f, a, ELEM_f32, u->loc);
@@ -51,6 +58,15 @@ static inline ValueId to_f32(Update *u, ValueId a) {
 static inline ValueId decay_number(Update *u) {
   if (u->decay == 0) return schedule_number(&u->s, 0);
   return schedule_setting(&u->s, optimizer_key(u->m, u->line, "train.optim.weight_decay"));
+}
+
+static inline bool decays(const Update *u, const Global *global) {
+  return global->decay && u->decay != 0;
+}
+
+/* w - lr decay w */
+static inline ValueId shrunk(Update *u, const Global *global, ValueId w) {
+  return decays(u, global) ? bin(u, OP_mul, w, u->shrink) : w;
 }
 
 /* States begin as zeros, as every byte of a fresh arena is: `init` need not touch them. */
@@ -69,8 +85,8 @@ static inline Global *moment(Update *u, const Global *g, const char *name) {
   return s;
 }
 static inline ValueId read_moment(Update *u, Global *s) {
-  ValueId v = ir_load(u->m, u->f, s, u->loc);
-  return s->type.elem == ELEM_f32 ? v : ir_unary(u->m, u->f, OP_wide, to_f32(u, v), u->loc);
+  ValueId v = load(u, s);
+  return s->type.elem == ELEM_f32 ? v : un(u, OP_wide, to_f32(u, v));
 }
 
 /* One of no parameter. */
@@ -90,8 +106,7 @@ ValueId projected_value(Update *u, const Global *global, ValueId updated);
 static inline ValueId put(Update *u, Global *g, ValueId v) {
   if (projected_is(u, g)) v = projected_value(u, g, v);
   if (value_type(u->f, v)->elem != g->type.elem) v = ir_cast(u->m, u->f, v, g->type.elem, u->loc);
-  if (u->fine != NO_VALUE)
-    v = ir_where(u->m, u->f, u->fine, v, ir_load(u->m, u->f, g, u->loc), u->loc);
+  if (u->fine != NO_VALUE) v = pick(u, u->fine, v, load(u, g));
   ir_store(u->m, u->f, g, v, u->loc);
   return v;
 }
