@@ -4,12 +4,12 @@
    that it reads. */
 #include "data_tokenize.h"
 #include "chat.h"
+#include "driver/progress_line.h"
 #include "rows.h"
 #include "runtime/base/file.h"
 #include "runtime/data/formats.h"
 #include "unpack.h"
 #include <stdlib.h>
-#include <unistd.h>
 
 typedef struct DataWork {
   Cli *o;
@@ -19,19 +19,14 @@ typedef struct DataWork {
   ChatTemplate chat;
   Ids ids, labels;
   int32_t eot; /* -1: none */
-  double said; /* when progress was shown */
+  ProgressLine progress;
 } DataWork;
 
-static void progress(DataWork *work, const char *path, const Encoding *encoding,
-                     const Bytes *bytes) {
-  double now = rt_now();
-  if (work->said == 0) work->said = now;
-  if (now - work->said < 1 || !isatty(STDERR_FILENO) || work->o->value[OPT_QUIET]) return;
-  work->said = now;
-  fputc('\r', stderr);
-  output_say(stderr, "%s: %.0f%%, %lld tokens ", path,
-             100.0 * (double)(encoding->at - bytes->at) / (double)bytes->n,
-             (long long)work->s.total);
+static void say_progress(DataWork *work, const char *path, const Encoding *encoding,
+                         const Bytes *bytes) {
+  progress_say(work->o, &work->progress, "%s: %.0f%%, %lld tokens", path,
+               100.0 * (double)(encoding->at - bytes->at) / (double)bytes->n,
+               (long long)work->s.total);
 }
 
 static bool tokenize_text(DataWork *work, const char *path, Bytes bytes) {
@@ -43,7 +38,7 @@ static bool tokenize_text(DataWork *work, const char *path, Bytes bytes) {
     work->ids.n = 0;
     more = rt_encode_some(&encoding, work->t, BLOCK, &work->ids);
     if (!shards_add(&work->s, work->ids.at, work->ids.n)) return false;
-    progress(work, path, &encoding, &bytes);
+    say_progress(work, path, &encoding, &bytes);
   }
   if (work->eot >= 0 && !shards_add(&work->s, &work->eot, 1)) return false;
   shards_end_document(&work->s);
@@ -109,6 +104,7 @@ static bool tokenize_file(DataWork *work, const char *path) {
 static bool tokenize_files(DataWork *work) {
   for (uint32_t i = 1; i < work->o->operands.n; i++)
     if (!tokenize_file(work, work->o->operands.at[i])) return false;
+  progress_end(&work->progress);
   return true;
 }
 

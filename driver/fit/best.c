@@ -97,9 +97,15 @@ static void learn_loss(BestPlans *best, const FoundPlan *one) {
 }
 
 /* Returns what it is worth; INFINITY: it does not fit. */
+static void say_progress(BestPlans *best) {
+  progress_say(best->space.o, &best->progress, "search: %u plans compiled, of which %u fit",
+               best->done.n, best->fitting);
+}
+
 static double compile(BestPlans *best, const SpacePlan *plan, bool outside) {
   Arena *arena = best->space.o->c->arena;
   FoundPlan one = {.plan = *plan, .outside = outside};
+  say_progress(best);
   Try try = search_try(&best->search, space_change_compared(&best->space, &one.plan));
   one.cost = one.shown = try.cost, one.bound = bound_of(&best->bounds, &one.plan);
   one.outcome = !try.made                          ? PLAN_REFUSED
@@ -346,6 +352,7 @@ static void search(BestPlans *best, Heap *heap) {
   double limit = limit_of(best);
   for (uint32_t compiled = 0; heap->n && compiled < best->wanted.most;) {
     bool promising = !best->wanted.memory && compiled >= best->wanted.most / 2;
+    say_progress(best);
     if (!promising && heap->at[0].bound >= limit) return;
     if (promising ? judge_promising(best, heap, limit) : judge_next(best, heap, limit))
       compiled++, limit = limit_of(best);
@@ -390,6 +397,7 @@ bool best_find(BestPlans *best) {
   for (uint32_t i = 0; i < left.heap.n; i++) best->floor = fmin(best->floor, left.heap.at[i].bound);
   sort_found(best, best->found.n);
   settle(best);
+  progress_end(&best->progress);
   return true;
 }
 

@@ -17,6 +17,7 @@
 #ifndef SHARDC_BEST_H
 #define SHARDC_BEST_H
 #include "bound.h"
+#include "driver/progress_line.h"
 
 enum { USUAL_TRIES = 48, USUAL_GAP = 2 /* percent */ };
 enum { SMALL_FOR_ONE = 16 }; /* small programs, for each plan that may be compiled */
@@ -59,9 +60,10 @@ typedef struct BestPlans {
   FoundPlans found;                 /* those that were compiled, the best first */
   uint32_t settled;                 /* the first ones, by what `plan` prints */
   uint32_t fitting, refused, large; /* of these; `large` by their bounds as well */
-  SpacePlan unmade;                 /* the first that could not be compiled; no data: none was */
-  double floor; /* the least bound of a plan left uncompiled that may fit; INFINITY: none is */
-  double least; /* the smallest bound in bytes */
+  ProgressLine progress;
+  SpacePlan unmade; /* the first that could not be compiled; no data: none was */
+  double floor;     /* the least bound of a plan left uncompiled that may fit; INFINITY: none is */
+  double least;     /* the smallest bound in bytes */
 } BestPlans;
 
 /* False: no bounds, because the model on one rank cannot be compiled. */

@@ -6,6 +6,7 @@
    choices of the plan (`micro`, `pipeline auto`, ..) are made anew for each size. Must not:
    estimate. */
 #include "fit.h"
+#include "driver/progress_line.h"
 #include "driver/sheet/sheet.h"
 #include "frontend/lower.h"
 #include "ir/shape/placement.h"
@@ -36,6 +37,7 @@ typedef struct Fitting {
   int n;
   GrownDim dim[MOST_DIMS];
   int finest; /* the dim that takes every step; others follow it */
+  ProgressLine progress;
 } Fitting;
 
 /* ---- programs of a size ---- */
@@ -75,8 +77,16 @@ static bool try_sizes(const Fitting *fit, const int64_t *size, Cost *cost, const
   return true;
 }
 
+static const char *sizes_text(const Fitting *fit, const Sized *one) {
+  const char *text = "";
+  for (int i = 0; i < fit->n; i++)
+    text =
+        arena_list(fit->o->c->arena, text, "%s = %lld", fit->dim[i].name, (long long)one->size[i]);
+  return text;
+}
+
 /* Number `number` of the list of sizes. */
-static Sized sized(const Fitting *fit, int64_t number) {
+static Sized sized(Fitting *fit, int64_t number) {
   const GrownDim *finest = &fit->dim[fit->finest];
   Sized one = {.number = number};
   double factor = (double)number * (double)finest->step / (double)finest->base;
@@ -85,6 +95,7 @@ static Sized sized(const Fitting *fit, int64_t number) {
     int64_t steps = (int64_t)(factor * (double)dim->base / (double)dim->step * (1 + 1e-12));
     one.size[i] = dim->step * (steps > 1 ? steps : 1);
   }
+  progress_say(fit->o, &fit->progress, "fit: %s", sizes_text(fit, &one));
   one.made = try_sizes(fit, one.size, &one.cost, &one.why);
   return one;
 }
@@ -179,7 +190,7 @@ static Exit find_dims(Fitting *fit) {
 
 /* The largest that fits, and the next one; from the size of the file, where the smallest is none
    of the model (a table of positions shorter than the sequence). */
-static void find_largest(const Fitting *fit, Sized *most, Sized *next) {
+static void find_largest(Fitting *fit, Sized *most, Sized *next) {
   const GrownDim *finest = &fit->dim[fit->finest];
   *most = (Sized){0}, *next = sized(fit, 1);
   if (!next->made && finest->base > finest->step) *next = sized(fit, finest->base / finest->step);
@@ -196,14 +207,6 @@ static void find_largest(const Fitting *fit, Sized *most, Sized *next) {
 
 static double bytes_of(const Fitting *fit, const Sized *one) {
   return (double)(budget_all(&one->cost.need) + fit_machine(fit->o, fit->m).reserve);
-}
-
-static const char *sizes_text(const Fitting *fit, const Sized *one) {
-  const char *text = "";
-  for (int i = 0; i < fit->n; i++)
-    text =
-        arena_list(fit->o->c->arena, text, "%s = %lld", fit->dim[i].name, (long long)one->size[i]);
-  return text;
 }
 
 static void say_size(Sheet *sheet, const Fitting *fit, const Sized *one, const char *head) {
@@ -289,6 +292,7 @@ Exit cmd_fit(Cli *o) {
   if (e != EXIT_FINE) return e;
   Sized most, next;
   find_largest(&fit, &most, &next);
+  progress_end(&fit.progress);
   Sheet *sheet = sheet_new(o->c->arena);
   say_all(sheet, &fit, &most, &next);
   sheet_show(sheet, o->value[OPT_JSON]);

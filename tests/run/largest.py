@@ -4,7 +4,7 @@ Table 2 of the ZeRO paper (largest models of 64 and 1,024 V100s of 32 GB, by the
 our number of layers by bisection and the deviation; the largest size fits and the next does not, by `plan`, for dims
 with steps, two dims, a pipeline, open choices and offload; refusals name the word.
 """
-import json, os, subprocess, sys
+import json, os, pty, subprocess, sys
 from concurrent.futures import ThreadPoolExecutor
 from common import EXAMPLES, check, run, workdir
 
@@ -97,6 +97,26 @@ def refusals():
 
 
 papers()
+def progress():
+    """On a terminal, a line says how far a search of minutes is."""
+    write('200GiB', (*DATA, 'micro 2', 'zero 3', 'offload optimizer, params -> host',
+                     'recompute h.* keep = all offload = host'))
+    ours, theirs = pty.openpty()
+    seen = b''
+    with subprocess.Popen([SHARDC, 'fit', 'm.shard', '--scale', 'Layers', '--set', 'machine.host.memory=9TB'], cwd=WORK,
+                          stdout=subprocess.DEVNULL, stderr=theirs) as p:
+        os.close(theirs)
+        while b'fit: Layers = ' not in seen:
+            try: more = os.read(ours, 4096)
+            except OSError: more = b''
+            if not more: break
+            seen += more
+        p.kill()
+    os.close(ours)
+    check(b'\rfit: Layers = ' in seen.replace(b'\033[K', b''), f'no progress: {seen}')
+
+
+progress()
 told = agrees('steps', '20MiB', 'Layers')
 check(told['next']['dims']['Layers'] == told['largest']['dims']['Layers'] + 1, told)
 told = agrees('tensor', '20MiB', 'Embed=16')
