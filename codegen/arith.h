@@ -29,6 +29,16 @@ static inline LLVMValueRef sub(Emit *e, LLVMValueRef a, LLVMValueRef b) {
   return LLVMBuildFSub(e->builder, a, b, "");
 }
 
+/* Bounded from one side; a NaN passes, and machines need one instruction. */
+static inline LLVMValueRef at_most(Emit *e, LLVMValueRef x, double c) {
+  LLVMValueRef over = LLVMBuildFCmp(e->builder, LLVMRealOGT, x, real(x, c), "");
+  return LLVMBuildSelect(e->builder, over, real(x, c), x, "");
+}
+static inline LLVMValueRef at_least(Emit *e, LLVMValueRef x, double c) {
+  LLVMValueRef under = LLVMBuildFCmp(e->builder, LLVMRealOLT, x, real(x, c), "");
+  return LLVMBuildSelect(e->builder, under, real(x, c), x, "");
+}
+
 /* To bf16 by the machine's own conversion, as whole numbers of 16 bits. */
 static inline LLVMValueRef truncate_bf16(Emit *e, LLVMValueRef x) {
   LLVMTypeRef narrow = shaped(x, LLVMBFloatTypeInContext(e->context));

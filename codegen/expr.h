@@ -22,7 +22,7 @@ typedef struct ExprState {
   LLVMValueRef *bound; /* per value of the kernel function, NULL: not bound */
   Row *row;
   Known **known;
-  Rounding *rounded; /* per value, on GPUs; NULL: everything is made exactly */
+  Rounding *rounded; /* per value; NULL: everything is made exactly */
   bool waits;        /* for its instructions, not for memory: a kernel of products */
 } ExprState;
 

@@ -2,8 +2,8 @@
    mathematics of one operand, each computed from its operands' values at the same point.
 
    Arithmetic is plain IEEE, as the interpreter does it, but for two liberties: a division of many
-   elements by one number multiplies by its reciprocal, and on GPUs what is only ever seen rounded
-   to 16 bits (rounded.c) may be made by shorter mathematics, or fused in the epilogue of products.
+   elements by one number multiplies by its reciprocal, and what is only ever seen rounded to
+   16 bits (rounded.c) may be made by shorter mathematics, or fused in the epilogue of products.
    Must not: read memory. */
 #include "expr.h"
 #include "ir/eights.h"

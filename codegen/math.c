@@ -29,14 +29,6 @@ static LLVMValueRef pick(Emit *e, LLVMRealPredicate p, LLVMValueRef a, LLVMValue
   return LLVMBuildSelect(e->builder, LLVMBuildFCmp(e->builder, p, a, b, ""), yes, no, "");
 }
 
-static LLVMValueRef at_most(Emit *e, LLVMValueRef x, double c) {
-  return pick(e, LLVMRealOGT, x, real(x, c), real(x, c), x);
-}
-
-static LLVMValueRef at_least(Emit *e, LLVMValueRef x, double c) {
-  return pick(e, LLVMRealOLT, x, real(x, c), real(x, c), x);
-}
-
 #define POLYNOMIAL(e, x, ...)                                                                      \
   polynomial((e), (x), (int)(sizeof((double[]){__VA_ARGS__}) / sizeof(double)),                    \
              (double[]){__VA_ARGS__})
@@ -68,31 +60,51 @@ static LLVMValueRef power_of_two(Emit *e, LLVMValueRef n) {
   return as_float(e, LLVMBuildShl(e->builder, biased, word(e, n, 23), ""));
 }
 
-static LLVMValueRef scale_by_power(Emit *e, LLVMValueRef x, LLVMValueRef n) {
-  const DeviceCode *device = e->target->code;
-  LLVMValueRef at_once = device->scale_by_power ? device->scale_by_power(e, x, n) : NULL;
-  if (at_once) return at_once;
-  /* a NaN must not become a whole number; in two steps, so that results near both ends of the range
-   * come out right */
-  n = pick(e, LLVMRealUNO, n, n, real(x, 0), n);
-  LLVMValueRef whole = LLVMBuildFPToSI(e->builder, n, i32_like(e, x), "");
-  LLVMValueRef half = LLVMBuildAShr(e->builder, whole, word(e, whole, 1), "");
-  LLVMValueRef rest = LLVMBuildSub(e->builder, whole, half, "");
-  return mul(e, mul(e, x, power_of_two(e, half)), power_of_two(e, rest));
-}
+/* e^x = p 2^n. biased: n + 127 + 1.5 * 2^23, a number so large that it has no bits for a fraction,
+   which rounds x log2 e to a whole number; its lowest bits are n + 127 as a whole number. */
+typedef struct Power {
+  LLVMValueRef p, n, biased;
+} Power;
 
-static LLVMValueRef exp_f32(Emit *e, LLVMValueRef x) {
-  if (e->target->code->exp) return e->target->code->exp(e, x);
-  LLVMValueRef clamped = at_least(e, at_most(e, x, 89.0), -104.0);
-  /* a number this large has no bits for a fraction: the sum is rounded to a whole number */
-  LLVMValueRef whole = real(x, 0x1.8p23);
-  LLVMValueRef n = sub(e, emit_fma(e, clamped, real(x, 1.4426950216293335), whole), whole);
-  LLVMValueRef r = emit_fma(e, n, real(x, -0x1.62e4p-1), clamped);
+#define BIAS 0x1.8000fep23
+
+static Power power_of_e(Emit *e, LLVMValueRef x) {
+  LLVMValueRef biased = emit_fma(e, x, real(x, 1.4426950216293335), real(x, BIAS));
+  LLVMValueRef n = sub(e, biased, real(x, BIAS));
+  LLVMValueRef r = emit_fma(e, n, real(x, -0x1.62e4p-1), x);
   r = emit_fma(e, n, real(x, -0x1.7f7d1cp-20), r);
   LLVMValueRef q = POLYNOMIAL(e, r, 0.5, 0.16666576266288757, 0.041666556149721146,
                               0.008363178931176662, 0.0013926184037700295);
-  LLVMValueRef p = add(e, emit_fma(e, mul(e, r, r), q, r), real(x, 1));
-  return scale_by_power(e, p, n);
+  return (Power){add(e, emit_fma(e, mul(e, r, r), q, r), real(x, 1)), n, biased};
+}
+
+static LLVMValueRef scaled_at_once(Emit *e, const Power *power) {
+  const DeviceCode *device = e->target->code;
+  return device->scale_by_power ? device->scale_by_power(e, power->p, power->n) : NULL;
+}
+
+/* In two steps, so that results near both ends of the range come out right. Whole numbers are made
+   of bits, which a NaN has as well; its p remains a NaN. */
+static LLVMValueRef exp_f32(Emit *e, LLVMValueRef x) {
+  if (e->target->code->exp) return e->target->code->exp(e, x);
+  Power power = power_of_e(e, at_least(e, at_most(e, x, 89.0), -104.0));
+  LLVMValueRef at_once = scaled_at_once(e, &power);
+  if (at_once) return at_once;
+  LLVMValueRef bits = as_int(e, power.biased), whole = as_int(e, real(x, BIAS));
+  whole = LLVMBuildSub(e->builder, bits, whole, "");
+  LLVMValueRef half = LLVMBuildAShr(e->builder, whole, word(e, whole, 1), "");
+  LLVMValueRef rest = LLVMBuildSub(e->builder, whole, half, "");
+  return mul(e, mul(e, power.p, power_of_two(e, half)), power_of_two(e, rest));
+}
+
+/* e^x for x within [-87, 88] or NaN: 2^n is one number. */
+static LLVMValueRef exp_within(Emit *e, LLVMValueRef x) {
+  if (e->target->code->exp) return e->target->code->exp(e, x);
+  Power power = power_of_e(e, x);
+  LLVMValueRef at_once = scaled_at_once(e, &power);
+  if (at_once) return at_once;
+  LLVMValueRef bits = as_int(e, power.biased);
+  return mul(e, power.p, as_float(e, LLVMBuildShl(e->builder, bits, word(e, bits, 23), "")));
 }
 
 LLVMValueRef math_exp_negative(Emit *e, LLVMValueRef x) {
@@ -142,7 +154,7 @@ static LLVMValueRef tanh_f32(Emit *e, LLVMValueRef x) {
   LLVMValueRef p = POLYNOMIAL(e, t, -0.333333283662796, 0.1333276927471161, -0.05385090783238411,
                               0.020997179672122, -0.006096714176237583);
   LLVMValueRef small = emit_fma(e, mul(e, t, x), p, x);
-  LLVMValueRef power = exp_f32(e, add(e, a, a));
+  LLVMValueRef power = exp_within(e, at_most(e, add(e, a, a), 88.0));
   LLVMValueRef part = quotient(e, 2, add(e, power, real(x, 1)));
   LLVMValueRef large = with_sign(e, sub(e, real(x, 1), part), x);
   return pick(e, LLVMRealOLT, a, real(x, 0.625), small, large);
@@ -159,7 +171,7 @@ static LLVMValueRef erf_f32(Emit *e, LLVMValueRef x) {
       POLYNOMIAL(e, c, 0.0003209143760614097, -1.1302367448806763, -0.6318202614784241,
                  -0.11008568108081818, 0.02642437070608139, -0.004760747775435448,
                  0.0005970529746264219, -4.6087447117315605e-05, 1.6386372863053111e-06);
-  LLVMValueRef large = with_sign(e, sub(e, real(x, 1), exp_f32(e, l)), x);
+  LLVMValueRef large = with_sign(e, sub(e, real(x, 1), exp_within(e, l)), x);
   return pick(e, LLVMRealOLT, a, real(x, 1), mul(e, x, p), large);
 }
 

@@ -2,7 +2,7 @@
 
    A value is if each of its uses is the cast to bf16 or f16, or an element-wise op whose own result
    is: one walk over the ops, last to first. Such a value need not be exact: where a kernel is
-   limited by instructions (the epilogue of products on GPUs) its functions are approximated, with
+   limited by instructions (the epilogue of products) its functions are approximated, with
    relative errors far below 2^-12, or of 2^-11 if all those casts are to bf16: that is a quarter of
    the largest error of the rounding to bf16. Must not: let an error through that a 16-bit result
    could show. */

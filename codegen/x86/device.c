@@ -83,5 +83,6 @@ const DeviceCode x86_code = {
     .exp2 = x86_exp2,
     .exp_negative = x86_exp_negative,
     .scale_by_power = x86_scale_by_power,
+    .tanh_rounded = x86_tanh_rounded,
     .round_bf16 = x86_round_bf16,
 };
