@@ -80,7 +80,7 @@ bool product_fits(const Module *module, const Product *product, const int64_t ti
 static bool within(int64_t x, int64_t low, int64_t high) { return x >= low && x <= high; }
 
 int64_t flash_rows(int64_t registers, int64_t vectors) {
-  return registers < 32 ? 4 : vectors == FLASH_WIDE ? 6 : 8;
+  return registers < 32 || vectors == FLASH_WIDE ? 6 : 8;
 }
 
 static bool tile_fits(const Module *module, const Flash *flash, const int64_t *t) {
