@@ -1,5 +1,6 @@
 /* Mathematics for which AVX-512 has instructions: x - floor(x), and p 2^n over the whole range; and
-   what any vectors compute in fewer instructions than codegen/math.c does. See codegen/math.c and math_exp2.c, which ask by codegen/device_code.h. */
+   what any vectors compute in fewer instructions than codegen/math.c does. See codegen/math.c and
+   math_exp2.c, which ask by codegen/device_code.h. */
 #include "math.h"
 #include "codegen/arith.h"
 
