@@ -1,353 +1,15 @@
-/* The rows of the space of plans (plan_space.h): dims of the model that axes may split, and every
-   row that the numbers allow. A row that the compiler refuses is no plan; it says so when it is
-   tried. Must not: compile, or judge. */
+/* The rows of the space of plans (plan_space.h): every one that the numbers and `--fix` allow. A
+   row that the compiler refuses is no plan; it says so when it is tried. Must not: compile, or
+   judge. */
 #include "plan_space.h"
-#include "fit.h"
-#include "ways.h"
-#include "frontend/plan/plan.h"
-#include "ir/cost/count.h"
 #include "ir/plan/layer_range.h"
 #include "ir/plan/module_settings.h"
-#include "ir/schedule/pipeline_schedule.h"
-#include "ir/shape/placement.h"
 #include "ir/support/num.h"
 #include "ir/word_patterns.h"
 #include <math.h>
 #include <stdlib.h>
 
 enum { MOST_CONTEXT = 64, MOST_STAGES = 256, ORDERS = 24 };
-
-/* ---- dims of the model that an axis may split ---- */
-
-static bool has_dim(const Fn *f, const Op *o, Str dim) {
-  bool has = false;
-  for (uint32_t i = 0; i < o->nin; i++) has |= type_find(value_type(f, o->in[i]), dim) >= 0;
-  for (uint32_t i = 0; i < o->nout; i++) has |= type_find(value_type(f, o->out + i), dim) >= 0;
-  return has;
-}
-
-/* A table that is read at all positions in order: its rows are those of the sequence. */
-static bool op_renames(const Fn *f, const Op *o, Str dim) {
-  return o->code == OP_rename && type_find(value_type(f, o->in[0]), dim) >= 0 &&
-         type_find(value_type(f, o->out), dim) < 0;
-}
-
-static bool op_splits(Module *m, const Fn *f, const Op *o, Str dim) {
-  ShardIndex *list;
-  if (o->callee || o->code == OP_load || o->code == OP_store || !has_dim(f, o, dim)) return true;
-  if (op_renames(f, o, dim)) return false;
-  uint32_t n = shard_indexes(m, f, o, &list);
-  for (uint32_t i = 0; i < n; i++) {
-    for (uint32_t k = 0; k < o->nin; k++)
-      if (list[i].in[k] == dim) return true;
-    for (uint32_t k = 0; k < o->nout; k++)
-      if (list[i].out[k] == dim) return true;
-  }
-  return false;
-}
-
-static bool all_split(Module *m, Str dim) {
-  const Fn *step = ir_main_entry(m);
-  for (uint32_t i = 0; i < m->fns.n; i++) {
-    const Fn *f = m->fns.at[i];
-    for (OpId k = 0; k < f->ops.n; k++)
-      if ((f->kind == FN_BODY || f == step) && !op_splits(m, f, &f->ops.at[k], dim)) return false;
-  }
-  return true;
-}
-
-/* The type of the values that layers hand on; NULL: the model has no stack. */
-static const Type *stream_of(const Module *m) {
-  const Fn *step = ir_main_entry(m);
-  for (OpId k = 0; step && k < step->ops.n; k++)
-    if (step->ops.at[k].code == OP_loop && step->ops.at[k].nout)
-      return value_type(step, step->ops.at[k].out);
-  return NULL;
-}
-
-static uint32_t parameters_with(const Module *m, Str dim) {
-  uint32_t n = 0;
-  for (uint32_t i = 0; i < m->globals.n; i++)
-    n += m->globals.at[i]->kind == GLOBAL_PARAM && type_find(&m->globals.at[i]->type, dim) >= 0;
-  return n;
-}
-
-/* The dim of parameters that says for whom a gather chooses rows: that of experts, which choose
-   tokens or are chosen by them. NULL: the model has none. */
-static Str experts_of(const Module *m, const Type *stream, Str layers) {
-  for (uint32_t i = 0; i < m->fns.n; i++)
-    EACH_OP (m->fns.at[i], o) {
-      const Type *rows = o->code == OP_gather ? value_type(m->fns.at[i], o->in[1]) : NULL;
-      for (int k = 0; rows && k < rows->rank; k++) {
-        Str dim = rows->axis[k].dim;
-        if (parameters_with(m, dim) && dim != layers && type_find(stream, dim) < 0) return dim;
-      }
-    }
-  return NULL;
-}
-
-/* The dim of a parameter that the most parameters have, of those that layers do not hand on, but
-   these. */
-static Str dim_of(Module *m, const Global *global, const Type *stream, Str layers, Str experts) {
-  Str best = NULL;
-  uint32_t most = 0;
-  for (int i = 0; i < global->type.rank; i++) {
-    Str dim = global->type.axis[i].dim;
-    uint32_t n = parameters_with(m, dim);
-    bool other = dim == layers || dim == experts || type_find(stream, dim) >= 0;
-    if (other || n <= most || !all_split(m, dim)) continue;
-    best = dim, most = n;
-  }
-  return best;
-}
-
-/* Ops on which the first loop over layers depends. */
-static void find_before(const Fn *step, bool *before) {
-  OpId loop = 0;
-  while (loop < step->ops.n && step->ops.at[loop].code != OP_loop) loop++;
-  for (OpId i = loop + 1; i-- > 0 && loop < step->ops.n;)
-    for (uint32_t k = 0; (i == loop || before[i]) && k < step->ops.at[i].nin; k++) {
-      OpId def = step->values.at[step->ops.at[i].in[k]].def;
-      if (def != NO_OP) before[def] = true;
-    }
-}
-
-/* Numbers of parameters outside of layers that the first stage of a pipeline reads. */
-static double first_parameters(const Module *m) {
-  const Fn *step = ir_main_entry(m);
-  double numbers = 0;
-  if (!step) return 0;
-  bool *before = ARENA_ARRAY(m->arena, bool, step->ops.n + 1);
-  find_before(step, before);
-  EACH_GLOBAL (m, global) {
-    bool reads = false;
-    for (OpId i = 0; i < step->ops.n; i++)
-      reads |= before[i] && step->ops.at[i].code == OP_load && step->ops.at[i].global == global;
-    if (reads && global->kind == GLOBAL_PARAM && global_learns(global) && !layer_star(global->name))
-      numbers += (double)type_count(&global->type);
-  }
-  return numbers;
-}
-
-/* The dims of the most parameters; without those of experts, if these are given. */
-static const char *tensor_dims(Module *m, const Type *stream, Str layers, Str experts) {
-  const char *dims = "";
-  for (uint32_t i = 0; stream && i < m->globals.n; i++) {
-    const Global *global = m->globals.at[i];
-    Str dim = global->kind == GLOBAL_PARAM ? dim_of(m, global, stream, layers, experts) : NULL;
-    if (dim && !text_lists(dims, dim)) dims = arena_list(m->arena, dims, "%s", dim);
-  }
-  return dims;
-}
-
-static void find_experts(PlanSpace *space, Module *m, const Type *stream, Str layers) {
-  Str experts = stream && *space->layers ? experts_of(m, stream, layers) : NULL;
-  space->experts = "", space->tensor_beside = space->tensor;
-  if (!experts) return;
-  space->experts = experts, space->expert_count = dim_find(m, experts)->stored;
-  space->tensor_beside = tensor_dims(m, stream, layers, experts);
-  EACH_GLOBAL (m, global)
-    if (global->kind == GLOBAL_PARAM && global_learns(global) &&
-        type_find(&global->type, experts) >= 0)
-      space->expert_parameters += (double)type_count(&global->type);
-}
-
-/* In the simplified program m a table that is read at all positions in order is a slice, whose
-   positions no axis splits. */
-static void find_dims(PlanSpace *space, Module *m) {
-  pipeline_run(m, &(PipelineOptions){.until = "simplify"});
-  const Type *stream = stream_of(m);
-  Str batch = intern(m->ctx->names, "Batch"), layers = intern(m->ctx->names, space->layers);
-  space->sequence = "", space->first_parameters = first_parameters(m);
-  space->tensor = tensor_dims(m, stream, layers, NULL);
-  find_experts(space, m, stream, layers);
-  space->handed = stream && type_find(stream, batch) >= 0 ? 1 : 0;
-  for (int i = 0; stream && i < stream->rank; i++)
-    if (stream->axis[i].dim != batch) space->handed *= (double)stream->axis[i].size;
-  for (int i = 0; stream && i < stream->rank; i++)
-    if (stream->axis[i].dim != batch && !parameters_with(m, stream->axis[i].dim))
-      space->sequence = stream->axis[i].dim, space->sequence_size = stream->axis[i].size;
-  if (*space->sequence)
-    space->heads = attention_heads(m, intern(m->ctx->names, space->sequence), &space->masked);
-}
-
-/* A stack of (Dense, Sparse) names weights h.*.0.w and h.*.1.w: each kind is gathered by itself. */
-static double largest_kind(const Module *m) {
-  enum { KINDS = 64 };
-  double numbers[KINDS] = {0}, all = 0, most = 0;
-  EACH_GLOBAL (m, global) {
-    const char *star = global->kind == GLOBAL_PARAM ? layer_star(global->name) : NULL;
-    long kind = star ? strtol(star + 3, NULL, 10) : 0;
-    if (star) numbers[kind % KINDS] += (double)type_count(&global->type);
-  }
-  for (int i = 0; i < KINDS; i++) all += numbers[i], most = fmax(most, numbers[i]);
-  return all > 0 ? most / all : 1;
-}
-
-static void find_stack(PlanSpace *space) {
-  const Module *m = space->m;
-  space->stack = stack_paths(m), space->layers = "", space->largest = largest_kind(m);
-  for (uint32_t i = 0; !strchr(space->stack, ',') && i < m->globals.n; i++) {
-    const Global *global = m->globals.at[i];
-    if (global->kind != GLOBAL_PARAM || !layer_star(global->name)) continue;
-    space->layers = global->type.axis[0].dim, space->layer_count = global->type.axis[0].size;
-  }
-}
-
-/* ---- the machine and the plan that is taken as a base ---- */
-
-static Module *lower(PlanSpace *space) {
-  Cli *one = ARENA_NEW(space->o->c->arena, Cli);
-  *one = cli_again(space->o), one->value[OPT_TUNE_DB] = NULL; /* bounds know no records */
-  const char *model = one->value[OPT_MODEL] ? one->value[OPT_MODEL] : space->base.model;
-  one->written = arena_printf(
-      one->c->arena, "plan %s %s%s {\n  on %s\n  mesh all_ranks = %lld\n%s}\n", space->name,
-      *model ? "for " : "", model, space->base.on, (long long)space->ranks, space->base.rest);
-  one->value[OPT_PLAN] = space->name;
-  Module *m = load_shard(one, one->operands.at[0]);
-  if (!m || diag_errors(one->c->diag)) {
-    diag_print(one->c->diag, stderr, one->format, one->colour);
-    return NULL;
-  }
-  return m;
-}
-
-static const char *fixed(const Cli *o, const char *key) {
-  size_t n = strlen(key);
-  for (uint32_t i = 0; i < o->fixes.n; i++)
-    if (!strncmp(o->fixes.at[i], key, n) && o->fixes.at[i][n] == '=') return o->fixes.at[i] + n + 1;
-  return NULL;
-}
-
-static bool is_number(const char *word) {
-  return *word >= '1' && *word <= '9' && !word[strspn(word, "0123456789")];
-}
-
-/* No value twice, and none that is empty; all of `--fix zero=` is told by its words. */
-static Exit check_list(const Cli *o, const char *key, const char *list) {
-  Arena *arena = o->c->arena;
-  for (const char *at = list; *at;) {
-    size_t n = strcspn(at, ", ");
-    const char *word = arena_strndup(arena, at, n);
-    if (text_lists(arena_strndup(arena, list, (size_t)(at - list)), word))
-      return cli_usage("`--fix %s=%s` has `%s` twice", key, list, word);
-    at += n;
-    size_t between = strspn(at, ", ");
-    if (between && !at[between])
-      return cli_usage("`--fix %s=%s` ends with a comma: no value follows it", key, list);
-    at += between;
-  }
-  return EXIT_FINE;
-}
-
-/* Is every value one that plans may have? */
-static Exit check_values(const Cli *o, SpaceField field) {
-  Arena *arena = o->c->arena;
-  const char *between = field == FIELD_ORDER ? ", -" : ", ", *key = space_key(field),
-             *words = space_words(arena, field), *at = fixed(o, key);
-  if (!at) return EXIT_FINE;
-  if (field == FIELD_RECOMPUTE && !strcmp(at, "auto"))
-    return cli_usage("`--fix recompute=auto` needs another value as well: a budget is tried for "
-                     "the best plan of the others");
-  do {
-    const char *word = arena_strndup(arena, at, strcspn(at, between));
-    if (*words && !text_lists(words, word))
-      return cli_usage("`--fix %s` takes one of %s, not `%s`", key, words, word);
-    if (!*words && !is_number(word))
-      return cli_usage("`--fix %s` takes whole numbers above 0, not `%s`", key, word);
-    at += strlen(word), at += strspn(at, between);
-  } while (*at);
-  return check_list(o, key, fixed(o, key));
-}
-
-static Exit check_fixes(const Cli *o) {
-  Exit e = EXIT_FINE;
-  const char *names = "ranks";
-  for (int f = 0; f < SPACE_FIELDS; f++)
-    names = arena_printf(o->c->arena, "%s, %s", names, space_key(f));
-  for (uint32_t i = 0; i < o->fixes.n; i++) {
-    const char *key = arena_strndup(o->c->arena, o->fixes.at[i], strcspn(o->fixes.at[i], "="));
-    if (!text_lists(names, key)) return cli_usage("`--fix` takes %s, not `%s`", names, key);
-  }
-  for (SpaceField f = 0; f < SPACE_FIELDS && e == EXIT_FINE; f++) e = check_values(o, f);
-  return e;
-}
-
-/* With GPUs all of the nodes' have a rank. */
-static Exit count_ranks(PlanSpace *space) {
-  const Module *m = space->m;
-  const char *text = fixed(space->o, "ranks");
-  int64_t gpus = module_whole(m, "machine.node.gpus");
-  char *end = "";
-  space->nodes = module_whole(m, "plan.on.nodes");
-  space->ranks = text ? strtoll(text, &end, 10) : gpus * space->nodes;
-  if (*end || (text && space->ranks < 1) || space->ranks > 1 << 20)
-    return cli_usage("`--fix ranks` takes a whole number from 1 to %d, not `%s`", 1 << 20, text);
-  return space->ranks ? EXIT_FINE
-                      : cli_usage("`--search` over processors needs their number of ranks: "
-                                  "`--fix ranks=N`");
-}
-
-static const char *unused_name(const char *names, Arena *arena) {
-  const char *name = "found";
-  while (names && text_lists(names, name)) name = arena_printf(arena, "%s_", name);
-  return name;
-}
-
-/* The lines of `--plan`, or of the first plan for the model; false: there is no such plan. */
-static bool read_base(PlanSpace *space, const char *names) {
-  const Cli *o = space->o;
-  Arena *arena = o->c->arena;
-  const char *path = o->operands.at[0], *plan = o->value[OPT_PLAN], *model = o->value[OPT_MODEL];
-  const char *own = arena_printf(arena, "on, mesh, %s", plan_searched_lines);
-  if (plan) return program_plan_text(o->c, path, plan, own, &space->base);
-  for (size_t n; *names; names += n + strspn(names + n, ", ")) {
-    PlanText base = {"", "", ""};
-    n = strcspn(names, ",");
-    if (!program_plan_text(o->c, path, arena_strndup(arena, names, n), own, &base)) continue;
-    if (model && *base.model && strcmp(base.model, model) != 0) continue;
-    space->base = base;
-    return true;
-  }
-  return false;
-}
-
-/* Where no plan says a precision: that in which GPUs train. */
-static bool has_bf16(const Module *m) {
-  const Arch *arch = machine_arch(m) ? arch_find(machine_arch(m)) : NULL;
-  bool published = arch && arch->processors > 0 && arch->bf16 > 0;
-  return module_said(m, "machine.node.bf16") || published;
-}
-
-Exit space_open(Cli *o, PlanSpace *out) {
-  const char *path = o->operands.at[0], *on = o->value[OPT_ON];
-  Exit e = check_fixes(o);
-  if (e != EXIT_FINE) return e;
-  const char *names = program_plans(o->c, path);
-  if (!names) return EXIT_INPUT;
-  *out = (PlanSpace){
-      .o = o, .ranks = 1, .base = {"", "", ""}, .name = unused_name(names, o->c->arena)};
-  bool planned = read_base(out, names);
-  if (!planned && o->value[OPT_PLAN])
-    return cli_usage("no plan `%s` in `%s`", o->value[OPT_PLAN], path);
-  if (on && strpbrk(on, ";{}"))
-    return cli_usage("`--on` takes a machine and its options, `--on \"MACHINE nodes = 2\"`; "
-                     "`--fix` has settings of plans");
-  if (on) out->base.on = on;
-  if (on && !program_has_machine(o->c, path, on)) return EXIT_INPUT;
-  if (!*out->base.on)
-    return cli_usage("`--search` needs a machine: `--on MACHINE`, or a plan with a line `on`");
-  if (!(out->m = lower(out))) return EXIT_INPUT;
-  if (!planned && has_bf16(out->m)) out->base.rest = "  precision bf16 master = f32\n";
-  e = count_ranks(out);
-  if (e != EXIT_FINE) return e;
-  if (!(out->m = lower(out))) return EXIT_INPUT;
-  out->batch = train_batch(out->m), out->machine = plan_machine(out->m);
-  Module *simple = lower(out);
-  find_stack(out);
-  if (simple) find_dims(out, simple);
-  return simple ? EXIT_FINE : EXIT_INPUT;
-}
 
 const char *space_tensor(const PlanSpace *space, const SpacePlan *plan) {
   return plan->at[FIELD_EXPERT] > 1 ? space->tensor_beside : space->tensor;
@@ -385,7 +47,7 @@ static void read_fixes(PlanSpace *space) {
   for (SpaceField f = 0; f < SPACE_FIELDS; f++) {
     SpacePlan plan = {{0}};
     SpaceFix *fix = &space->fix[f];
-    *fix = (SpaceFix){.list = space->o->fixes.n ? fixed(space->o, space_key(f)) : NULL};
+    *fix = (SpaceFix){.list = space->o->fixes.n ? space_fixed(space->o, space_key(f)) : NULL};
     for (; fix->list && plan.at[f] < space_word_count(f); plan.at[f]++)
       if (text_lists(fix->list, space_value(arena, &plan, f))) fix->words |= 1u << plan.at[f];
   }
@@ -512,7 +174,7 @@ static bool has_way(const PlanSpace *space, const SpacePlan *plan, int way) {
 
 /* Without `--fix way` one: more would be most of a space. */
 static void put_ways(const PlanSpace *space, SpacePlan plan) {
-  bool all = fixed(space->o, "way") != NULL;
+  bool all = space_fixed(space->o, "way") != NULL;
   int first = !all && has_way(space, &plan, WAY_BALANCED) ? WAY_BALANCED : WAY_GATHER;
   for (int way = first; way < (all ? WAYS : first + 1); way++) {
     plan.at[FIELD_WAY] = way;
@@ -522,7 +184,7 @@ static void put_ways(const PlanSpace *space, SpacePlan plan) {
 
 bool space_with_way(const PlanSpace *space, const SpacePlan *plan, int way, SpacePlan *out) {
   *out = *plan, out->at[FIELD_WAY] = way;
-  return way != plan->at[FIELD_WAY] && !fixed(space->o, "way") && has_way(space, plan, way) &&
+  return way != plan->at[FIELD_WAY] && !space_fixed(space->o, "way") && has_way(space, plan, way) &&
          plan->at[FIELD_CONTEXT] > 1;
 }
 

@@ -69,6 +69,8 @@ typedef struct PlanSpace {
 
 /* False: said why, as wrong use. */
 Exit space_open(Cli *o, PlanSpace *out);
+const char *space_fixed(const Cli *o, const char *key); /* the values of `--fix KEY=..`, or NULL */
+void space_find_dims(PlanSpace *space, Module *simple); /* from the model, to be simplified */
 /* The dims that its axis `tensor` splits. */
 const char *space_tensor(const PlanSpace *space, const SpacePlan *plan);
 /* Ranks that split the samples. */
