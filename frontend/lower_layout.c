@@ -4,6 +4,7 @@
    computes. */
 #include "layout.h"
 #include "lower_build.h"
+#include "frontend/model/sema_mask.h"
 #include "ir/mask/mask_range.h"
 #include "ir/support/num.h"
 #include <stdio.h>

@@ -1,6 +1,7 @@
 /* Attention: one op where the IR has it; where operands have dims that the op does not know, the
    definition in the library is walked instead. */
 #include "lower_emit.h"
+#include "sema_mask.h"
 #include "sema_rule.h"
 #include <math.h>
 #include <string.h>

@@ -9,7 +9,7 @@
    The second line is a step function of whole numbers. Its steps are found in f32, as
    transformers computes it, so programs count steps and take no logarithms. */
 #include "lower_emit.h"
-#include "sema.h"
+#include "sema_mask.h"
 #include <math.h>
 
 enum { FAR, BOTH, MOST_BUCKETS = 256 };

@@ -2,7 +2,7 @@
    initialiser, in this order), operands by place and by name, and functions, which are walked in
    place once per use. */
 #include "frontend/syntax/foreign_words.h"
-#include "sema.h"
+#include "sema_mask.h"
 #include <math.h>
 #include <string.h>
 

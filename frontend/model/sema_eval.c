@@ -2,6 +2,7 @@
    calls in sema_call.c. An invalid value is poisoned; values computed from it are also poisoned,
    without a diagnostic. */
 #include "frontend/syntax/foreign_words.h"
+#include "sema_mask.h"
 #include "sema_rule.h"
 #include <math.h>
 #include <string.h>

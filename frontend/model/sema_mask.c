@@ -2,7 +2,7 @@
    gives them axes; then they become bool values made of iota, comparisons, and, or. Block patterns
    are in sema_pattern.c. */
 #include "lower_emit.h"
-#include "sema.h"
+#include "sema_mask.h"
 #include "ir/mask/lists.h"
 #include "ir/support/num.h"
 #include <math.h>

@@ -2,6 +2,7 @@
    element (numbers, and tensors whose elements are all one known number) are folded, so that
    `ignore = none` and `smooth = 0` add no ops. */
 #include "lower_emit.h"
+#include "sema_mask.h"
 #include "sema_rule.h"
 #include <math.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 
    docs/language.md says what each pattern lists. Must not: know what kernels skip. */
 #include "lower_emit.h"
-#include "sema.h"
+#include "sema_mask.h"
 #include "ir/support/philox.h"
 #include <math.h>
 #include <string.h>

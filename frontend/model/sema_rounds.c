@@ -3,7 +3,7 @@
    Numbers become a value without dims of which each layer sees its own. Where an operator needs a
    constant (the base of rope), or a mask, the different ones are told apart by such a number: the
    value is computed for each of the few different ones, and each layer chooses (RoundChoice). */
-#include "sema.h"
+#include "sema_mask.h"
 #include <string.h>
 
 static bool same_mask(const Mask *a, const Mask *b) {

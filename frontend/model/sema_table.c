@@ -3,7 +3,7 @@
    module: a dump does not need the file. If sizes are known, its shape is compared with the number
    of blocks. */
 #include "npy.h"
-#include "sema.h"
+#include "sema_mask.h"
 #include "ir/support/input.h"
 #include <errno.h>
 #include <math.h>

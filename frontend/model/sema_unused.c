@@ -1,7 +1,7 @@
 /* Functions that nothing uses. A function has no types, so it is checked at its uses; if it has
    none, only its names can be checked: values, functions and dimensions that are not declared. This
    file reports nothing about kinds or dims of values. */
-#include "sema.h"
+#include "sema_mask.h"
 #include <string.h>
 
 typedef struct Scope {

@@ -5,7 +5,7 @@
    file with the `use`, then in the folders of SHARDC_PATH; `use "std"` is the embedded library. A
    name of the library may be taken over (N0203); any other name declared twice is E0203. Must not:
    read bodies. */
-#include "sema.h"
+#include "sema_mask.h"
 #include "ir/support/num.h"
 #include "ir/support/input.h"
 #include "ir/support/refused.h"

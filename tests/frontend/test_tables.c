@@ -7,7 +7,7 @@
 #include <cmocka.h>
 #include "frontend/syntax/keywords.h"
 #include "frontend/syntax/operators.h"
-#include "frontend/model/sema.h"
+#include "frontend/model/sema_mask.h"
 
 static const Operator *row(const char *name, bool axes) {
   uint32_t n;
