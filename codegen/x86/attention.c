@@ -19,220 +19,11 @@
    At the end y = (O^T / l)^T and lse = (m + log2 l) ln 2; a query without any key gives 0 and -inf.
    Blocks that the mask excludes are skipped. Scratch is f32, padded to whole tiles with zeros.
    --quick: loops over the vectors of queries, which have the code of one. */
-#include "attention.h"
+#include "attention_forward.h"
 #include <math.h>
 
 enum { FIRST_TILES = 2 }; /* register tiles of keys that give the first m */
 static const double LOG2_E = 1.4426950408889634, LN_2 = 0.6931471805599453;
-static const double FIT = 65536; /* sums of powers that need no larger m */
-
-typedef struct Forward {
-  Attention a;
-  LLVMValueRef keys, values, rows, all_scores;  /* scratch */
-  LLVMValueRef all_queries, all_out, all_state; /* of the block's tiles */
-  LLVMValueRef q0;                              /* first query of the part being worked on */
-  int vectors;                                  /* of it */
-  LLVMValueRef queries, scores, out;            /* its columns */
-  LLVMValueRef minus, sum;                      /* per query: -m, l */
-  LLVMValueRef grown, added; /* of the present block: largest score so far, sum of powers */
-} Forward;
-
-static LLVMValueRef lane_at(Forward *forward, int v) {
-  return emit_i64(forward->a.e, v * forward->a.p.lanes);
-}
-
-/* These queries of a tile alone. */
-static Forward part_of(const Forward *f, LLVMValueRef lane, int vectors) {
-  Forward x = *f;
-  Emit *emit = f->a.e;
-  LLVMValueRef *base[] = {&x.queries, &x.scores, &x.out, &x.minus, &x.sum, &x.grown, &x.added};
-  for (size_t i = 0; i < sizeof base / sizeof *base; i++)
-    *base[i] = tile_elements(emit, f->a.f32, *base[i], lane);
-  x.q0 = tile_add(emit, f->q0, lane), x.vectors = vectors;
-  return x;
-}
-
-typedef void QueryWork(Forward *f, int v, const void *state);
-
-static void each_vector(Forward *forward, int64_t n, QueryWork *work, const void *state) {
-  Emit *emit = forward->a.e;
-  for (int v = 0; v < n && !emit->quick; v++) work(forward, v, state);
-  if (!emit->quick) return;
-  LLVMValueRef end = emit_i64(emit, n * forward->a.p.lanes);
-  Loop loop = emit_loop(emit, emit_i64(emit, 0), end, forward->a.p.lanes, 0, NULL);
-  Forward part = part_of(forward, loop.i, 1);
-  work(&part, 0, state);
-  emit_loop_end(emit, &loop);
-}
-
-static LLVMValueRef score_at(Forward *f, LLVMValueRef key, int v) {
-  return tile_add(f->a.e, tile_times(f->a.e, key, f->a.p.tile_queries), lane_at(f, v));
-}
-
-static Point queries_of(Forward *forward, int v) {
-  return attention_queries(&forward->a, tile_add(forward->a.e, forward->q0, lane_at(forward, v)));
-}
-
-/* ---- a block of scores, exactly ---- */
-
-/* m so far */
-static LLVMValueRef reference(Forward *forward, int v) {
-  return LLVMBuildFNeg(forward->a.e->builder,
-                       attention_load(&forward->a, forward->minus, lane_at(forward, v)), "");
-}
-
-/* The largest of the old maximum and this block's scores; masked scores are replaced by NOTHING in
- * place. */
-static LLVMValueRef block_max(Forward *forward, int v, LLVMValueRef k0, LLVMValueRef count,
-                              bool masked) {
-  Attention *attention = &forward->a;
-  Emit *emit = attention->e;
-  Point p = queries_of(forward, v);
-  LLVMValueRef most = reference(forward, v);
-  Loop loop = emit_loop(emit, emit_i64(emit, 0), count, 1, 1, &most);
-  LLVMValueRef s = attention_load(attention, forward->scores, score_at(forward, loop.i, v));
-  if (masked) {
-    LLVMValueRef in = attention_admitted(attention, &p, tile_add(emit, k0, loop.i));
-    s = LLVMBuildSelect(emit->builder, in, s, attention_splat(attention, attention_nothing), "");
-    attention_store(attention, s, forward->scores, score_at(forward, loop.i, v));
-  }
-  loop.next[0] = attention_max(emit, s, loop.phi[0]);
-  emit_loop_end(emit, &loop);
-  return loop.phi[0];
-}
-
-/* Scores to probabilities relative to m; returns their sum. */
-static LLVMValueRef block_exp(Forward *forward, int v, LLVMValueRef m, LLVMValueRef count,
-                              bool masked) {
-  Attention *attention = &forward->a;
-  Emit *emit = attention->e;
-  LLVMValueRef zero = LLVMConstNull(attention->vector),
-               nothing = attention_splat(attention, attention_nothing / 2);
-  Loop loop = emit_loop(emit, emit_i64(emit, 0), count, 1, 1, &zero);
-  LLVMValueRef at = score_at(forward, loop.i, v),
-               s = attention_load(attention, forward->scores, at);
-  LLVMValueRef p = math_exp2(emit, LLVMBuildFSub(emit->builder, s, m, ""));
-  if (masked) { /* m may be NOTHING as well */
-    LLVMValueRef in = LLVMBuildFCmp(emit->builder, LLVMRealUGT, s, nothing, "");
-    p = LLVMBuildSelect(emit->builder, in, p, zero, "");
-  }
-  attention_store(attention, p, forward->scores, at);
-  loop.next[0] = LLVMBuildFAdd(emit->builder, loop.phi[0], p, "");
-  emit_loop_end(emit, &loop);
-  return loop.phi[0];
-}
-
-static void scale_out(Forward *forward, int v, LLVMValueRef factor) {
-  Attention *attention = &forward->a;
-  Emit *emit = attention->e;
-  Loop loop = emit_loop(emit, emit_i64(emit, 0), emit_i64(emit, attention->p.width), 1, 0, NULL);
-  LLVMValueRef x = attention_load(attention, forward->out, score_at(forward, loop.i, v));
-  attention_store(attention, LLVMBuildFMul(emit->builder, x, factor, ""), forward->out,
-                  score_at(forward, loop.i, v));
-  emit_loop_end(emit, &loop);
-}
-
-typedef struct SoftmaxKeys {
-  LLVMValueRef k0, count;
-  bool whole; /* the tiles have found the maxima */
-} SoftmaxKeys;
-
-/* Scores as they are to probabilities, to a new m. */
-static void softmax_block(Forward *forward, int v, const void *state) {
-  const SoftmaxKeys *block = state;
-  Attention *attention = &forward->a;
-  Emit *emit = attention->e;
-  bool masked = !block->whole && attention->f.mask != NO_VALUE;
-  LLVMValueRef at = lane_at(forward, v), old = reference(forward, v);
-  LLVMValueRef m = block->whole ? attention_load(attention, forward->grown, at)
-                                : block_max(forward, v, block->k0, block->count, masked);
-  LLVMValueRef factor = math_exp2(emit, LLVMBuildFSub(emit->builder, old, m, ""));
-  LLVMValueRef sum =
-      LLVMBuildFMul(emit->builder, attention_load(attention, forward->sum, at), factor, "");
-  sum = LLVMBuildFAdd(emit->builder, sum, block_exp(forward, v, m, block->count, masked), "");
-  attention_store(attention, LLVMBuildFNeg(emit->builder, m, ""), forward->minus, at);
-  attention_store(attention, sum, forward->sum, at);
-  LLVMValueRef grown = LLVMBuildFCmp(emit->builder, LLVMRealUNE, m, old, "");
-  Branch grows = emit_if(emit, attention_any(emit, grown));
-  scale_out(forward, v, factor);
-  emit_end_if(emit, grows);
-}
-
-static TileShape score_tile(Forward *forward) {
-  const FlashPlan *plan = &forward->a.p;
-  return (TileShape){.rows = (int)plan->tile[FLASH_ROWS],
-                     .vectors = forward->vectors,
-                     .a_row = plan->width,
-                     .a_step = 1,
-                     .b_step = plan->tile_queries,
-                     .c_row = plan->tile_queries,
-                     .capped = forward->a.f.cap != 0};
-}
-
-static void product(Forward *forward, TileShape shape, Operands operands, LLVMValueRef k0,
-                    LLVMValueRef count) {
-  Attention *attention = &forward->a;
-  operands.A = attention_at(attention, forward->keys, k0, attention->p.width),
-  operands.B = forward->queries, operands.C = forward->scores;
-  attention_product(attention, shape, shape.vectors, operands, count,
-                    emit_i64(attention->e, attention->f.width));
-}
-
-static void exact_block(Forward *forward, LLVMValueRef k0, LLVMValueRef count, bool whole) {
-  Attention *attention = &forward->a;
-  TileShape shape = score_tile(forward);
-  Operands operands = {.most = forward->grown};
-  if (whole) shape.end = END_MOST;
-  if (attention->f.bias != NO_VALUE) {
-    shape.start = START_SUMS;
-    attention_fill(attention, forward->q0, forward->vectors, k0, count, NULL, false,
-                   forward->scores, attention->p.tile_queries);
-  }
-  for (int v = 0; v < forward->vectors && whole; v++)
-    attention_store(attention, reference(forward, v), forward->grown, lane_at(forward, v));
-  product(forward, shape, operands, k0, count);
-  each_vector(forward, forward->vectors, softmax_block, &(SoftmaxKeys){k0, count, whole});
-}
-
-/* ---- with the current m ---- */
-
-/* Scores to probabilities in the registers of the tile; whether all their sums are fit to be used.
- */
-static LLVMValueRef quick_block(Forward *forward, LLVMValueRef k0, LLVMValueRef count, bool whole) {
-  Attention *attention = &forward->a;
-  Emit *emit = attention->e;
-  TileShape shape = score_tile(forward);
-  Operands operands = {.row = forward->minus, .added = forward->added};
-  bool row = whole && attention->f.bias == NO_VALUE;
-  shape.start = row ? START_ROW : START_SUMS, shape.end = END_ADDED_POWERS;
-  for (int v = 0; v < forward->vectors; v++)
-    attention_store(attention, LLVMConstNull(attention->vector), forward->added,
-                    lane_at(forward, v));
-  if (!row)
-    attention_fill(attention, forward->q0, forward->vectors, k0, count, forward->minus, !whole,
-                   forward->scores, attention->p.tile_queries);
-  product(forward, shape, operands, k0, count);
-  LLVMValueRef large = NULL;
-  for (int v = 0; v < forward->vectors; v++) {
-    LLVMValueRef added = attention_load(attention, forward->added, lane_at(forward, v));
-    LLVMValueRef l =
-        LLVMBuildFCmp(emit->builder, LLVMRealUGE, added, attention_splat(attention, FIT), "");
-    large = large ? LLVMBuildOr(emit->builder, large, l, "") : l;
-  }
-  return LLVMBuildNot(emit->builder, attention_any(emit, large), "");
-}
-
-static void add_sums(Forward *forward) {
-  Attention *attention = &forward->a;
-  for (int v = 0; v < forward->vectors; v++) {
-    LLVMValueRef at = lane_at(forward, v), added = attention_load(attention, forward->added, at);
-    LLVMValueRef sum = attention_load(attention, forward->sum, at);
-    attention_store(attention, LLVMBuildFAdd(attention->e->builder, sum, added, ""), forward->sum,
-                    at);
-  }
-}
-
-/* ---- blocks ---- */
 
 /* Keys [k0, end), which are some; exactly: not before it was tried with the present m. */
 static void scores_block(Forward *forward, LLVMValueRef k0, LLVMValueRef end, LLVMValueRef exactly,
@@ -242,20 +33,20 @@ static void scores_block(Forward *forward, LLVMValueRef k0, LLVMValueRef end, LL
   LLVMValueRef count = LLVMBuildNSWSub(emit->builder, end, k0, "");
   LLVMBasicBlockRef before = LLVMGetInsertBlock(emit->builder);
   Branch try = emit_if(emit, LLVMBuildNot(emit->builder, exactly, ""));
-  LLVMValueRef fit = quick_block(forward, k0, count, whole);
+  LLVMValueRef fit = forward_quick(forward, k0, count, whole);
   LLVMBasicBlockRef tried = LLVMGetInsertBlock(emit->builder);
   emit_end_if(emit, try);
   fit = emit_if_value(emit, before, tried, fit);
   Branch quick = emit_if(emit, fit);
-  add_sums(forward);
+  forward_add(forward);
   emit_end_if(emit, quick);
   Branch exact = emit_if(emit, LLVMBuildNot(emit->builder, fit, ""));
-  exact_block(forward, k0, count, whole);
+  forward_exact(forward, k0, count, whole);
   emit_end_if(emit, exact);
   if (attention->f.kept != NO_VALUE)
     attention_drop(attention, forward->q0, forward->vectors, k0, count, forward->scores, NULL, NULL,
                    attention->p.tile_queries);
-  TileShape shape = score_tile(forward);
+  TileShape shape = forward_tile(forward);
   shape.a_row = 1, shape.a_step = attention->p.width, shape.capped = false;
   shape.start = START_SUMS, shape.end = END_SUMS;
   Operands out = {.A = attention_at(attention, forward->values, k0, attention->p.width),
@@ -270,7 +61,7 @@ static LLVMValueRef unknown(Forward *forward) {
   Attention *attention = &forward->a;
   LLVMValueRef none = NULL, far = attention_splat(attention, -attention_nothing / 2);
   for (int v = 0; v < forward->vectors; v++) {
-    LLVMValueRef x = attention_load(attention, forward->minus, lane_at(forward, v));
+    LLVMValueRef x = attention_load(attention, forward->minus, forward_lane(forward, v));
     x = LLVMBuildFCmp(attention->e->builder, LLVMRealUGT, x, far, "");
     none = none ? LLVMBuildOr(attention->e->builder, none, x, "") : x;
   }
@@ -296,7 +87,7 @@ static void key_range(Forward *forward, LLVMValueRef k0, LLVMValueRef end, bool 
 
 static LLVMValueRef last_query(Forward *f, LLVMValueRef q0, int vectors) {
   LLVMValueRef all = emit_i64(f->a.e, f->a.f.queries);
-  return emit_min_i64(f->a.e, tile_add(f->a.e, q0, lane_at(f, vectors)), all);
+  return emit_min_i64(f->a.e, tile_add(f->a.e, q0, forward_lane(f, vectors)), all);
 }
 
 /* Keys that the mask admits to some queries, or too few for a register tile: a few vectors of
@@ -307,7 +98,7 @@ static void mixed_keys(Forward *forward, LLVMValueRef k0, LLVMValueRef end) {
   int vectors = attention_mixed_vectors(attention);
   Loop loop = emit_loop(emit, emit_i64(emit, 0), emit_i64(emit, attention->p.tile_queries),
                         vectors * attention->p.lanes, 0, NULL);
-  Forward part = part_of(forward, loop.i, vectors);
+  Forward part = forward_part(forward, loop.i, vectors);
   LLVMValueRef q1 = last_query(forward, part.q0, vectors);
   Branch present = emit_if(emit, LLVMBuildICmp(emit->builder, LLVMIntSLT, part.q0, q1, ""));
   Range seen = attention_seen_keys(attention, part.q0, q1, k0, end);
@@ -376,8 +167,9 @@ static void start_tile(Forward *forward) {
                  emit_i64(emit, attention->p.width * attention->p.tile_queries));
   for (int v = 0; v < attention->p.tile[FLASH_VECTORS]; v++) {
     attention_store(attention, attention_splat(attention, -attention_nothing), forward->minus,
-                    lane_at(forward, v));
-    attention_store(attention, LLVMConstNull(attention->vector), forward->sum, lane_at(forward, v));
+                    forward_lane(forward, v));
+    attention_store(attention, LLVMConstNull(attention->vector), forward->sum,
+                    forward_lane(forward, v));
   }
 }
 
@@ -394,12 +186,12 @@ static void finish_vector(Forward *forward, int v, const void *state) {
   (void)state;
   Attention *attention = &forward->a;
   Emit *emit = attention->e;
-  LLVMValueRef zero = LLVMConstNull(attention->vector), m = reference(forward, v);
-  LLVMValueRef l = attention_load(attention, forward->sum, lane_at(forward, v));
+  LLVMValueRef zero = LLVMConstNull(attention->vector), m = forward_reference(forward, v);
+  LLVMValueRef l = attention_load(attention, forward->sum, forward_lane(forward, v));
   LLVMValueRef any = LLVMBuildFCmp(emit->builder, LLVMRealUGT, l, zero, "");
   LLVMValueRef inverse = LLVMBuildFDiv(emit->builder, attention_splat(attention, 1), l, "");
-  scale_out(forward, v, LLVMBuildSelect(emit->builder, any, inverse, zero, ""));
-  Point p = queries_of(forward, v);
+  forward_scale(forward, v, LLVMBuildSelect(emit->builder, any, inverse, zero, ""));
+  Point p = forward_queries(forward, v);
   expr_put(emit, attention->f.lse, &p, log_sum(forward, m, l, any));
 }
 
@@ -407,7 +199,7 @@ static void finish_tile(Forward *forward) {
   Attention *attention = &forward->a;
   Emit *emit = attention->e;
   LLVMValueRef all = emit_i64(emit, attention->p.tile_queries);
-  each_vector(forward, attention->p.tile[FLASH_VECTORS], finish_vector, NULL);
+  forward_each(forward, attention->p.tile[FLASH_VECTORS], finish_vector, NULL);
   attention_transpose(attention, forward->out, attention->p.tile_queries, forward->rows,
                       attention->p.width, attention->p.width, attention->p.tile_queries);
   attention_write(attention, attention->f.y, attention->f.query, forward->q0, attention->f.queries,
@@ -500,16 +292,12 @@ static void ask_for_rows(Forward *forward, LLVMValueRef s0) {
 static void ask_for_keys(Forward *forward, LLVMValueRef h) {
   Attention next = forward->a;
   Emit *emit = next.e;
-  Prefetch *list = &forward->a.prefetch[PREFETCH_HEAD];
   LLVMValueRef groups = emit_i64(emit, next.f.group.count);
   int64_t last = next.f.shared.count * next.f.group.count - 1;
   LLVMValueRef n = emit_min_i64(emit, tile_add(emit, h, emit_i64(emit, 1)), emit_i64(emit, last));
   next.shared = LLVMBuildUDiv(emit->builder, n, groups, "");
   next.group = LLVMBuildURem(emit->builder, n, groups, "");
-  Point head = attention_point(&next);
-  attention_prefetch_start(&forward->a, list, emit_i64(emit, next.f.keys));
-  attention_prefetch_add(&forward->a, list, next.f.k, next.f.key, &head, emit_i64(emit, 0), false);
-  attention_prefetch_add(&forward->a, list, next.f.v, next.f.key, &head, emit_i64(emit, 0), false);
+  attention_prefetch_keys(&forward->a, &next);
 }
 
 /* Keys are the outer loop: a block of them is near for all tiles. */

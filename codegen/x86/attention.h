@@ -121,6 +121,7 @@ void attention_prefetch_start(Attention *a, Prefetch *list, LLVMValueRef rows);
 /* Rows first .. of v, if their layout in memory allows it. write: they will be results. */
 void attention_prefetch_add(Attention *a, Prefetch *list, ValueId v, Str row, const Point *head,
                             LLVMValueRef first, bool write);
+void attention_prefetch_keys(Attention *a, Attention *next); /* keys and values of the next head */
 void attention_prefetch(Attention *a); /* one row of each list, if one is left */
 
 /* ---- masks (attention_mask.c) ---- */

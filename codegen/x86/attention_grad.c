@@ -403,13 +403,10 @@ static void ask_for_rows(Backward *backward) {
 static void ask_for_keys(Backward *backward) {
   Attention next = backward->a;
   Emit *emit = next.e;
-  Prefetch *list = &backward->a.prefetch[PREFETCH_HEAD];
-  LLVMValueRef n = tile_add(emit, next.shared, emit_i64(emit, 1)), zero = emit_i64(emit, 0);
-  next.shared = emit_min_i64(emit, n, emit_i64(emit, next.f.shared.count - 1)), next.group = zero;
-  Point head = attention_point(&next);
-  attention_prefetch_start(&backward->a, list, emit_i64(emit, next.f.keys));
-  attention_prefetch_add(&backward->a, list, next.f.k, next.f.key, &head, zero, false);
-  attention_prefetch_add(&backward->a, list, next.f.v, next.f.key, &head, zero, false);
+  LLVMValueRef n = tile_add(emit, next.shared, emit_i64(emit, 1));
+  next.shared = emit_min_i64(emit, n, emit_i64(emit, next.f.shared.count - 1));
+  next.group = emit_i64(emit, 0);
+  attention_prefetch_keys(&backward->a, &next);
 }
 
 static void query_block(Backward *backward, LLVMValueRef i, Range keys) {

@@ -48,6 +48,15 @@ static void fetch_row(Attention *attention, const PrefetchRows *x, LLVMValueRef 
     emit_prefetch(emit, tile_elements(emit, i8, at, emit_i64(emit, i * CACHE_LINE)), x->write);
 }
 
+void attention_prefetch_keys(Attention *a, Attention *next) {
+  Prefetch *list = &a->prefetch[PREFETCH_HEAD];
+  LLVMValueRef first = emit_i64(a->e, 0);
+  Point head = attention_point(next);
+  attention_prefetch_start(a, list, emit_i64(a->e, next->f.keys));
+  attention_prefetch_add(a, list, next->f.k, next->f.key, &head, first, false);
+  attention_prefetch_add(a, list, next->f.v, next->f.key, &head, first, false);
+}
+
 void attention_prefetch(Attention *attention) {
   Emit *emit = attention->e;
   for (int i = 0; i < PREFETCH_LISTS; i++) {
