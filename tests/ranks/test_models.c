@@ -28,6 +28,15 @@ static const Model models[] = {
 };
 enum { MODELS = sizeof models / sizeof *models, BATCH = 16 };
 
+/* Three steps of the model in this file of the folder, by one rank and by the plan. */
+static void same_results(Ctx *c, const char *file, Trial *t, const char *what) {
+  t->file = arena_printf(c->arena, "%s/%s.shard", folder, file), t->steps = 3;
+  Outcome o = trial_run(c, t);
+  if (o.error || o.worst > 1e-9)
+    fail_msg("%s: %s %g at %s", what, o.error ? o.error : "", o.worst, o.where);
+  ctx_free(c);
+}
+
 static Outcome trial(Ctx *c, const Model *m, int data, int tensor, bool seq, int rounds,
                      const char *dim) {
   Trial t = {.file = arena_printf(c->arena, "%s/%s.shard", folder, m->file), .steps = 3};
@@ -58,6 +67,11 @@ static void bert(void **state) { (void)state, check_model(&models[2]); }
 static void mixer(void **state) { (void)state, check_model(&models[3]); }
 static void sparse(void **state) { (void)state, check_model(&models[4]); }
 
+#define PIPE "place Layers -> pipe\n"
+#define DATA "place Batch -> data\n"
+#define HEADS "place Heads, Mlp, Vocab -> tensor else Seq\n"
+#define KV "place Kv, Mlp, Vocab -> tensor\n"
+
 /* Layers over ranks, combined with the other axes, ZeRO, accumulation and saved values; also in
    bytes. */
 static void stages(void **state) {
@@ -65,89 +79,56 @@ static void stages(void **state) {
     const char *file, *schedule, *mesh, *rules, *recompute;
     int zero, micro;
   } plans[] = {
-      {"gpt2_ranks", "sequential", "pipe = 2", "place Layers -> pipe\n", NULL, 0, 0},
+      {"gpt2_ranks", "sequential", "pipe = 2", PIPE, NULL, 0, 0},
       {"gpt2_ranks", "sequential", "pipe = 2", "place Layers, Vocab -> pipe\n", "h keep = input", 0,
        4},
-      {"llama_ranks", "sequential", "data = 2, pipe = 2",
-       "place Layers -> pipe\nplace Batch -> data\n", NULL, 3, 4},
-      {"bert_ranks", "sequential", "data = 2, pipe = 2",
-       "place Layers -> pipe\nplace Batch -> data\n", NULL, 2, 4},
-      {"gpt2_ranks", "sequential", "tensor = 2, data = 2, pipe = 2",
-       "place Layers -> pipe\nplace Batch -> data\nplace Heads, Mlp, Vocab -> tensor else Seq\n",
-       NULL, 1, 2},
-      {"gpt2_ranks", "gpipe", "pipe = 2", "place Layers -> pipe\n", NULL, 0, 16},
-      {"gpt2_ranks", "gpipe", "pipe = 2", "place Layers -> pipe\n", "h keep = input", 0, 2},
-      {"llama_ranks", "gpipe", "data = 2, pipe = 2", "place Layers -> pipe\nplace Batch -> data\n",
-       NULL, 3, 4},
-      {"bert_ranks", "gpipe", "data = 2, pipe = 2", "place Layers -> pipe\nplace Batch -> data\n",
-       NULL, 2, 4},
-      {"gpt2_ranks", "gpipe", "tensor = 2, data = 2, pipe = 2",
-       "place Layers -> pipe\nplace Batch -> data\nplace Heads, Mlp, Vocab -> tensor else Seq\n",
-       NULL, 1, 2},
-      {"llama_ranks", "gpipe", "tensor = 2, data = 2, pipe = 2",
-       "place Layers -> pipe\nplace Batch -> data\nplace Kv, Mlp, Vocab -> tensor\n",
+      {"llama_ranks", "sequential", "data = 2, pipe = 2", PIPE DATA, NULL, 3, 4},
+      {"bert_ranks", "sequential", "data = 2, pipe = 2", PIPE DATA, NULL, 2, 4},
+      {"gpt2_ranks", "sequential", "tensor = 2, data = 2, pipe = 2", PIPE DATA HEADS, NULL, 1, 2},
+      {"gpt2_ranks", "gpipe", "pipe = 2", PIPE, NULL, 0, 16},
+      {"gpt2_ranks", "gpipe", "pipe = 2", PIPE, "h keep = input", 0, 2},
+      {"llama_ranks", "gpipe", "data = 2, pipe = 2", PIPE DATA, NULL, 3, 4},
+      {"bert_ranks", "gpipe", "data = 2, pipe = 2", PIPE DATA, NULL, 2, 4},
+      {"gpt2_ranks", "gpipe", "tensor = 2, data = 2, pipe = 2", PIPE DATA HEADS, NULL, 1, 2},
+      {"llama_ranks", "gpipe", "tensor = 2, data = 2, pipe = 2", PIPE DATA KV,
        "layers keep = input", 3, 1},
-      {"gpt2_ranks", "one_f_one_b", "pipe = 2", "place Layers -> pipe\n", NULL, 0, 16},
-      {"gpt2_ranks", "one_f_one_b", "pipe = 2", "place Layers -> pipe\n", "h keep = input", 0, 2},
-      {"llama_ranks", "one_f_one_b", "data = 2, pipe = 2",
-       "place Layers -> pipe\nplace Batch -> data\n", NULL, 3, 2},
-      {"bert_ranks", "one_f_one_b", "data = 2, pipe = 2",
-       "place Layers -> pipe\nplace Batch -> data\n", NULL, 2, 1},
-      {"gpt2_ranks", "one_f_one_b", "tensor = 2, data = 2, pipe = 2",
-       "place Layers -> pipe\nplace Batch -> data\nplace Heads, Mlp, Vocab -> tensor else Seq\n",
-       NULL, 1, 2},
-      {"llama_ranks", "one_f_one_b", "tensor = 2, data = 2, pipe = 2",
-       "place Layers -> pipe\nplace Batch -> data\nplace Kv, Mlp, Vocab -> tensor\n",
+      {"gpt2_ranks", "one_f_one_b", "pipe = 2", PIPE, NULL, 0, 16},
+      {"gpt2_ranks", "one_f_one_b", "pipe = 2", PIPE, "h keep = input", 0, 2},
+      {"llama_ranks", "one_f_one_b", "data = 2, pipe = 2", PIPE DATA, NULL, 3, 2},
+      {"bert_ranks", "one_f_one_b", "data = 2, pipe = 2", PIPE DATA, NULL, 2, 1},
+      {"gpt2_ranks", "one_f_one_b", "tensor = 2, data = 2, pipe = 2", PIPE DATA HEADS, NULL, 1, 2},
+      {"llama_ranks", "one_f_one_b", "tensor = 2, data = 2, pipe = 2", PIPE DATA KV,
        "layers keep = input", 3, 1},
-      {"llama_ranks", "one_f_one_b", "data = 2, pipe = 2",
-       "place Layers -> pipe\nplace Batch -> data\n", "layers keep = input", 3, 1},
-      {"gpt2_ranks", "zero_bubble", "pipe = 2", "place Layers -> pipe\n", NULL, 0, 16},
-      {"gpt2_ranks", "zero_bubble", "pipe = 2", "place Layers -> pipe\n", "h keep = input", 0, 2},
-      {"llama_ranks", "zero_bubble", "data = 2, pipe = 2",
-       "place Layers -> pipe\nplace Batch -> data\n", NULL, 3, 2},
-      {"bert_ranks", "zero_bubble", "data = 2, pipe = 2",
-       "place Layers -> pipe\nplace Batch -> data\n", NULL, 2, 1},
-      {"gpt2_ranks", "zero_bubble", "tensor = 2, data = 2, pipe = 2",
-       "place Layers -> pipe\nplace Batch -> data\nplace Heads, Mlp, Vocab -> tensor else Seq\n",
-       NULL, 1, 2},
-      {"llama_ranks", "zero_bubble", "tensor = 2, data = 2, pipe = 2",
-       "place Layers -> pipe\nplace Batch -> data\nplace Kv, Mlp, Vocab -> tensor\n",
+      {"llama_ranks", "one_f_one_b", "data = 2, pipe = 2", PIPE DATA, "layers keep = input", 3, 1},
+      {"gpt2_ranks", "zero_bubble", "pipe = 2", PIPE, NULL, 0, 16},
+      {"gpt2_ranks", "zero_bubble", "pipe = 2", PIPE, "h keep = input", 0, 2},
+      {"llama_ranks", "zero_bubble", "data = 2, pipe = 2", PIPE DATA, NULL, 3, 2},
+      {"bert_ranks", "zero_bubble", "data = 2, pipe = 2", PIPE DATA, NULL, 2, 1},
+      {"gpt2_ranks", "zero_bubble", "tensor = 2, data = 2, pipe = 2", PIPE DATA HEADS, NULL, 1, 2},
+      {"llama_ranks", "zero_bubble", "tensor = 2, data = 2, pipe = 2", PIPE DATA KV,
        "layers keep = input", 3, 1},
-      {"tied_ranks", "interleaved", "pipe = 2", "place Layers -> pipe\n", NULL, 0, 16},
-      {"tied_ranks", "interleaved", "pipe = 2", "place Layers -> pipe\n", "h keep = input", 0, 2},
-      {"deep_ranks", "interleaved", "data = 2, pipe = 2",
-       "place Layers -> pipe\nplace Batch -> data\n", NULL, 3, 2},
-      {"deep_ranks", "interleaved", "data = 2, pipe = 2",
-       "place Layers -> pipe\nplace Batch -> data\n", NULL, 2, 1},
-      {"deep_ranks", "interleaved", "data = 2, pipe = 2",
-       "place Layers -> pipe\nplace Batch -> data\n", "layers.* keep = input", 2, 2},
-      {"normless_ranks", "gpipe", "pipe = 4", "place Layers -> pipe\n", NULL, 0, 4},
-      {"normless_ranks", "one_f_one_b", "pipe = 4", "place Layers -> pipe\n", NULL, 0, 4},
-      {"normless_ranks", "zero_bubble", "data = 2, pipe = 4",
-       "place Layers -> pipe\nplace Batch -> data\n", NULL, 1, 2},
-      {"normless_ranks", "one_f_one_b", "data = 2, pipe = 4",
-       "place Layers -> pipe\nplace Batch -> data\n", NULL, 1, 2},
-      {"normless_ranks", "interleaved", "data = 2, pipe = 2",
-       "place Layers -> pipe\nplace Batch -> data\n", NULL, 1, 2},
-      {"normless_ranks", "interleaved", "tensor = 2, data = 2, pipe = 2",
-       "place Layers -> pipe\nplace Batch -> data\nplace Heads, Mlp, Vocab -> tensor else Seq\n",
-       NULL, 1, 2},
-      {"tied_ranks", "interleaved", "tensor = 2, data = 2, pipe = 2",
-       "place Layers -> pipe\nplace Batch -> data\nplace Heads, Mlp, Vocab -> tensor else Seq\n",
-       NULL, 1, 2},
+      {"tied_ranks", "interleaved", "pipe = 2", PIPE, NULL, 0, 16},
+      {"tied_ranks", "interleaved", "pipe = 2", PIPE, "h keep = input", 0, 2},
+      {"deep_ranks", "interleaved", "data = 2, pipe = 2", PIPE DATA, NULL, 3, 2},
+      {"deep_ranks", "interleaved", "data = 2, pipe = 2", PIPE DATA, NULL, 2, 1},
+      {"deep_ranks", "interleaved", "data = 2, pipe = 2", PIPE DATA, "layers.* keep = input", 2, 2},
+      {"normless_ranks", "gpipe", "pipe = 4", PIPE, NULL, 0, 4},
+      {"normless_ranks", "one_f_one_b", "pipe = 4", PIPE, NULL, 0, 4},
+      {"normless_ranks", "zero_bubble", "data = 2, pipe = 4", PIPE DATA, NULL, 1, 2},
+      {"normless_ranks", "one_f_one_b", "data = 2, pipe = 4", PIPE DATA, NULL, 1, 2},
+      {"normless_ranks", "interleaved", "data = 2, pipe = 2", PIPE DATA, NULL, 1, 2},
+      {"normless_ranks", "interleaved", "tensor = 2, data = 2, pipe = 2", PIPE DATA HEADS, NULL, 1,
+       2},
+      {"tied_ranks", "interleaved", "tensor = 2, data = 2, pipe = 2", PIPE DATA HEADS, NULL, 1, 2},
   };
   (void)state;
   for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
     Ctx *c = ctx_new();
-    Trial t = {.file = arena_printf(c->arena, "%s/%s.shard", folder, plans[i].file), .steps = 3};
+    Trial t = {.placed = i % 2};
     t.plan = (Plan){.mesh = plans[i].mesh, .rules = plans[i].rules, .zero = plans[i].zero};
     t.plan.recompute = plans[i].recompute, t.plan.micro = plans[i].micro;
     t.plan.settings = arena_printf(c->arena, "plan.pipeline=%s", plans[i].schedule);
-    t.placed = i % 2;
-    Outcome o = trial_run(c, &t);
-    if (o.error || o.worst > 1e-9)
-      fail_msg("plan %zu: %s %g at %s", i, o.error ? o.error : "", o.worst, o.where);
-    ctx_free(c);
+    same_results(c, plans[i].file, &t, arena_printf(c->arena, "plan %zu", i));
   }
 }
 
@@ -158,13 +139,9 @@ static void terms_of_gradients(void **state) {
   (void)state;
   for (int i = 0; i < 8; i++) {
     Ctx *c = ctx_new();
-    Trial t = {.file = arena_printf(c->arena, "%s/merged_ranks.shard", folder), .steps = 3};
-    t.plan = (Plan){.mesh = "t = 2", .rules = rules[i / 2], .zero = i % 2 * 3};
-    Outcome o = trial_run(c, &t);
-    if (o.error || o.worst > 1e-9)
-      fail_msg("%s, zero %d: %s %g at %s", rules[i / 2], i % 2 * 3, o.error ? o.error : "", o.worst,
-               o.where);
-    ctx_free(c);
+    Trial t = {.plan = {.mesh = "t = 2", .rules = rules[i / 2], .zero = i % 2 * 3}};
+    same_results(c, "merged_ranks", &t,
+                 arena_printf(c->arena, "%s, zero %d", rules[i / 2], i % 2 * 3));
   }
 }
 
@@ -174,12 +151,8 @@ static void padded_gradients_of_attention(void **state) {
   (void)state;
   for (int i = 0; i < 2; i++) {
     Ctx *c = ctx_new();
-    Trial t = {.file = arena_printf(c->arena, "%s/cross_ranks.shard", folder), .steps = 3};
-    t.plan = (Plan){.mesh = "t = 2", .rules = rules[i]};
-    Outcome o = trial_run(c, &t);
-    if (o.error || o.worst > 1e-9)
-      fail_msg("%s: %s %g at %s", rules[i], o.error ? o.error : "", o.worst, o.where);
-    ctx_free(c);
+    Trial t = {.plan = {.mesh = "t = 2", .rules = rules[i]}};
+    same_results(c, "cross_ranks", &t, rules[i]);
   }
 }
 
