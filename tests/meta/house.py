@@ -1,6 +1,6 @@
 """The house rules as tests: python3 house.py ROOT [RULE]. Without RULE all run. Standard library only.
 
-  sizes     functions: half <= 16 lines, nine in ten <= 60, none above 120; files <= 600 lines
+  sizes     functions: half <= 10 lines, nine in ten <= 30, none above 60; files <= 600 lines
   layers    includes follow the direction of knowledge: each folder sees those that its row in SEES names
   includes  a C file uses a name of each header of the tree that it includes
   heads     every source file opens with a comment that says what it does; no file is empty or has a name of an option
@@ -95,13 +95,13 @@ def sizes():
         if f.split('/')[0] not in ROOMS: continue
         for name, n in functions(f):
             all_lengths.append(n)
-            if n > 120: bad.append(f'{f}: {name} has {n} lines, at most 120')
+            if n > 60: bad.append(f'{f}: {name} has {n} lines, at most 60')
     all_lengths.sort()
     if all_lengths:
         p = lambda q: all_lengths[int(q * (len(all_lengths) - 1))]
         print(f'{len(all_lengths)} functions: median {p(.5)}, p90 {p(.9)}, p99 {p(.99)}, longest {all_lengths[-1]} lines')
-        if p(.5) > 16: bad.append(f'median function has {p(.5)} lines, at most 16')
-        if p(.9) > 60: bad.append(f'one function in ten has more than {p(.9)} lines, at most 60')
+        if p(.5) > 10: bad.append(f'median function has {p(.5)} lines, at most 10')
+        if p(.9) > 30: bad.append(f'one function in ten has more than {p(.9)} lines, at most 30')
     return bad
 
 
