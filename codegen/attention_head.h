@@ -5,7 +5,7 @@
 #include "emit.h"
 #include "ir/kernel/attention_shape.h"
 
-/* Threads that read together: each finds the same in the end. */
+/* Threads that share the reads: all of them have the result. */
 typedef struct AttentionReaders {
   int64_t count;
   LLVMValueRef number;                                      /* i64: of this thread */
@@ -26,8 +26,8 @@ Point attention_head_point(const AttentionHead *head); /* its indexes */
 typedef struct MaskFacts {
   LLVMValueRef some, all; /* i1: a key may be admitted; all are, surely */
 } MaskFacts;
-/* Bounds that the shared dims and lo .. hi - 1 of `dim` decide, whatever the other dim's range: so
-   that a loop over that dim does not read this side again. */
+/* Bounds of values that depend on the shared dims and lo .. hi - 1 of `dim` alone, made once before
+   a loop over the other dim. */
 const struct Bounds *attention_head_side(const AttentionHead *head, Str dim, LLVMValueRef lo,
                                          LLVMValueRef hi);
 /* for queries q0 .. q1 - 1 and keys k0 .. k1 - 1 */

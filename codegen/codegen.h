@@ -33,7 +33,7 @@ typedef struct Target {
 } Target;
 
 const Target *target_find(const char *name); /* "native": what this machine can do; NULL: unknown */
-/* For a GPU newer than all rows, such as sm_130: that whose programs run on it. NULL: others. */
+/* The row whose programs run on a GPU newer than all rows, such as sm_130; NULL: none. */
 const Target *target_for_newer(const char *name);
 /* Whether this process may run its kernels. Asks the system for registers that it hands out on
    request only. */
@@ -98,7 +98,7 @@ char *host_write(Module *m);
    its assembler is on PATH, also to that of assembled files, in child processes, through the kernel
    cache (kernel_objects.c). */
 bool kernels_build(Module *m, const char *dir, int jobs);
-/* quick: with no more of LLVM's passes than must be, for tests of all else. */
+/* quick: with the fewest passes of LLVM, for tests that are not about kernels. */
 bool kernels_build_as(Module *m, const char *dir, int jobs, bool quick);
 /* The objects of all kernels in DIR as one shared library DIR/NAME (link.c). */
 bool kernels_link(Module *m, const char *dir, const char *name);

@@ -14,7 +14,7 @@
 #include "codegen.h"
 #include "ir/kernel/nest.h"
 
-/* To which 16-bit type a value is rounded before anybody sees it (rounded.c): the finest first. */
+/* The 16-bit type to which all readers of a value round it (rounded.c): the finest first. */
 typedef enum Rounding { ROUNDED_NOT, ROUNDED_f16, ROUNDED_bf16 } Rounding;
 
 typedef struct Index { /* index of one dim at a point */

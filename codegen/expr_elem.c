@@ -14,8 +14,8 @@ static Rounding rounding_of(const Emit *e, ValueId v) {
   return e->expr->rounded ? e->expr->rounded[v] : ROUNDED_NOT;
 }
 
-/* A multiplication and an addition may become one instruction where hardly anybody sees the
-   difference, and instructions are what the kernel waits for. Not in updates: moments in bf16 are
+/* A multiplication and an addition may become one instruction where the difference hardly matters
+   and the number of instructions limits the kernel. Not in updates: moments in bf16 are
    to be the same bits whatever else a kernel makes, and on the host of the GPU. */
 static LLVMValueRef fusible(const Emit *e, const Op *op, LLVMValueRef x) {
   if (e->expr->waits && rounding_of(e, op->out) && LLVMCanValueUseFastMathFlags(x))

@@ -206,9 +206,9 @@ static const char *carry_out(HostBody *host, const HostLoop *loop, uint32_t j) {
   return arena_printf(host->h->m->arena, "n & 1 ? %s : %s", odd, even);
 }
 
-/* ---- what flies ---- */
+/* ---- messages in flight ---- */
 
-/* In the words of those who know the library. */
+/* A comment that names the call of the library. */
 static void put_flight(HostBody *host, const Op *o, bool starts) {
   const Collective *facts = op_collective(o->code);
   const DeviceCode *code = target_of(host->h->m)->code;

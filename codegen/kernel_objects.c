@@ -68,7 +68,8 @@ static const char *passes_of(const Target *t, bool quick) {
   return quick ? "function(mem2reg,early-cse)" : t->code->passes;
 }
 
-/* quick: the least that is correct. Registers copied between wgmma make ptxas put them in turn. */
+/* quick: the lowest level with correct code. If registers are copied between wgmma, ptxas
+   serializes them. */
 static LLVMCodeGenOptLevel level_of(const Target *t, bool quick) {
   if (!quick) return LLVMCodeGenLevelAggressive;
   return t->facts.wgmma ? LLVMCodeGenLevelLess : LLVMCodeGenLevelNone;
@@ -136,7 +137,7 @@ static CacheKey emitted_key(const Emit *e, bool quick) {
   return h;
 }
 
-/* Checks, and optimizes or does no more than must be (quick). */
+/* Checks the module, and optimizes it unless `quick`. */
 static LLVMMemoryBufferRef generate(Emit *e, const KeptMachine *machine, LLVMCodeGenFileType type,
                                     bool quick) {
   LLVMMemoryBufferRef code = NULL;
@@ -221,7 +222,7 @@ static const Target *target_for(const ObjectBuild *build, const Fn *k) {
   return target_of(module_for_kernel(build->m, k));
 }
 
-/* NULL: what the code generator writes is all. */
+/* NULL: the code generator writes the object itself. */
 static const Assembler *assembler_for(const ObjectBuild *build, const Fn *k) {
   return kernel_on_host(build->m, k) ? NULL : build->assembler;
 }

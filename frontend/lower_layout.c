@@ -13,7 +13,7 @@
 enum { PICTURE_BLOCKS = 64 }; /* a side, where the layout does not say blocks(n) */
 
 typedef struct Scene {
-  Eval *e; /* writes into a module that nobody else sees */
+  Eval *e; /* writes into a module of its own */
   const Mask *mask;
   BlockGrid grid;
   Axis query, key;

@@ -27,7 +27,7 @@ int64_t loop_first(const Op *loop);  /* counter of the first round, in the order
 int64_t loop_length(const Op *loop); /* length of the stack that it is a part of, or trip */
 /* The operand that a result continues: its other slices are the operand's. NO_VALUE: none. */
 uint32_t loop_continues(const Op *loop, uint32_t result);
-/* Is the result a stack of all of which nobody has written the other slices? */
+/* Is the result a stack of all rounds, whose other slices no loop has written yet? */
 bool loop_begins(const Op *loop, uint32_t result);
 /* Number of the slice that counter 0 would have in an operand or result of that type. */
 int64_t loop_base(const Op *loop, const Type *stacked);

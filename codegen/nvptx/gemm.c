@@ -12,8 +12,8 @@
      sums to shared memory as f32 rows, as many at once as have room in the ring; each thread
        evaluates the epilogue for elements of them
 
-   So one barrier per tile of k, and with tensor cores work in registers on both sides of it. Behind
-   the last tile zeros are read ahead, or the last tile again; nobody multiplies them. Tiles of
+   So one barrier per tile of k, and with tensor cores work in registers on both sides of it. After
+   the last tile, zeros or the last tile again are read ahead and not multiplied. Tiles of
    neighbouring CTAs form a block of eight rows of tiles, whose operands meet in the second-level
    cache. The order of sums depends on the cut alone. */
 #include "gemm.h"

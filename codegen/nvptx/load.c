@@ -250,7 +250,7 @@ void tile_load_begin(Warp *w, TileLoad *load, LLVMValueRef kt, LLVMValueRef end,
     emit_end_if(w->e, branch);
     return;
   }
-  kt = warp_min(w, kt, warp_plus(w, end, -1)); /* the last one again: nobody multiplies it */
+  kt = warp_min(w, kt, warp_plus(w, end, -1)); /* the last one again, which is not multiplied */
   for (int i = 0; i < load->items; i++) words_of(w, load, &load->item[i], kt, load->held[i]);
 }
 

@@ -97,7 +97,7 @@ static const char *short_name(const LaneSpan *span) {
   return n && !strncmp(name, span->event->f->name, n) && name[n] == '.' ? name + n + 1 : name;
 }
 
-/* With its name, of which the end tells more. */
+/* With its name; where that is too long, with the end of it. */
 static void put_span(const Drawing *drawing, int axis, const LaneSpan *span, const char *colour) {
   put_bar(drawing, axis, span->from, span->to, colour, said(drawing, span));
   if (drawing->machine) return;
@@ -109,7 +109,7 @@ static void put_span(const Drawing *drawing, int axis, const LaneSpan *span, con
   fputs("</text>\n", drawing->out);
 }
 
-/* Spans of one lane from left to right; those that no eye tells apart as one. */
+/* Spans of one lane from left to right; those too close to tell apart are merged. */
 static void put_lane(const Drawing *drawing, int axis) {
   const char *colour = lane_colour(drawing, axis);
   double from = 0, to = -1;

@@ -68,7 +68,7 @@ typedef struct PlaceWatch {
 
 typedef struct World {
   Ctx *ctx;
-  PlaceWatch *watch; /* NULL: nobody asks */
+  PlaceWatch *watch; /* NULL: none */
   VEC(AstFile *) files;
   VEC(Str) loaded; /* paths, as the system names them */
   uint32_t top;    /* number of FILE itself */

@@ -9,7 +9,7 @@
 
 /* ---- what a rank sends ---- */
 
-typedef struct NodeRow { /* over one axis, of a rank that has somebody to send to */
+typedef struct NodeRow { /* over one axis, of a rank that sends to another one */
   const Op *op;          /* one of its kind */
   int axis;
   double bytes; /* to each of those it sends to */

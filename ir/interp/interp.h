@@ -46,7 +46,7 @@ bool interp_run(Interp *in,
    host program does. All bytes are poisoned at first and remember which value wrote them last;
    false if one is read as another value. */
 bool interp_run_placed(Interp *in, const char *entry);
-/* Kernels in bytes are run by somebody else from now on: buffers are the operands', the results'
+/* Kernels in bytes are run by this function from now on: buffers are the operands', the results'
    and the workspace, as codegen.h says; false: it does not have this one, which is run as before.
    */
 typedef bool InterpKernel(void *state, const Fn *k, void *const *buffers);

@@ -48,7 +48,8 @@ static unsigned char *byte_of(const PlacedCall *call, ValueId v) {
   return a.memory->byte + a.at;
 }
 
-/* By whoever else has the kernel: it writes where the marks say that it may. False: nobody has. */
+/* By the function that interp_set_kernels was given: it writes where marks allow it. False: the
+   function does not have the kernel. */
 static bool run_given_kernel(PlacedCall *call, const Op *op) {
   Interp *in = call->x->in;
   void **buffers = ARENA_ARRAY(call->x->arena, void *, op->nin + op->nout + 1);

@@ -6,7 +6,7 @@
 #include "ir/schedule/message.h"
 #include "ir/schedule/stream_order.h"
 
-typedef uint32_t Mark; /* 0: nobody */
+typedef uint32_t Mark; /* 0: none */
 
 typedef struct PlacedStreams PlacedStreams; /* interp_streams.c */
 typedef struct StreamByte StreamByte;
@@ -67,7 +67,7 @@ typedef enum Access {
 
 /* Notes the first error: of op (NULL: of the return), about v (NO_VALUE: about none). */
 void placed_error(PlacedCall *call, const Op *op, const char *what, ValueId v);
-/* n bytes that nobody has written. */
+/* n bytes that are not written yet. */
 Memory placed_memory(PlacedMachine *x, const char *name, int64_t n);
 bool placed_inside(PlacedAddress address, int64_t bytes);
 /* Nonsense with this mark; nothing outside of the memory. */

@@ -33,7 +33,7 @@ struct Ranks {
   pthread_cond_t all;
   Meeting *meeting; /* by axis and rank: of the group whose first rank that is */
   Hop *hop;         /* by axis, direction and rank that sends */
-  bool failed;      /* a rank has stopped: nobody waits for it */
+  bool failed;      /* a rank has stopped: no other waits for it */
   int64_t sent[MAX_MESH][OP_COUNT], calls[MAX_MESH][OP_COUNT];
   const char *entry, *error;
   bool placed;

@@ -202,7 +202,7 @@ PlacedRounds placed_begin_rounds(PlacedCall *call, const Op *op) {
   return rounds;
 }
 
-/* A stack of more than these rounds, in place of another one that nobody reads any more. */
+/* A stack of more than these rounds, in place of another one that is not read any more. */
 static void end_stack(PlacedCall *call, const PlacedRounds *rounds, uint32_t k) {
   ValueId result = rounds->op->out + k;
   const Storage *storage = &call->f->values.at[result].storage;

@@ -214,7 +214,7 @@ static void make(Listing *listing) {
   vec_push(listing->a, list->starts, list->rects.n / RECT_WORDS);
   for (int k = 0; k < RECT_WORDS && list->rects.n < RECT_WORDS;
        k++)                               /* nothing is listed: there is */
-    vec_push(listing->a, list->rects, 0); /* one that nobody reads */
+    vec_push(listing->a, list->rects, 0); /* one that is not read */
   list->present = !list->too_many;
   if (list->present)
     put_classes(listing), attention_cut(listing->a, &listing->work, listing->p, list);

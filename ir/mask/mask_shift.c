@@ -55,7 +55,7 @@ static Shifting of_op(MaskShifts *shifts, const Op *o) {
   }
 }
 
-/* The interval of v in the rectangle; NULL: it was not asked. */
+/* The interval of v in the rectangle; NULL: not computed. */
 static const MaskInterval *found(const MaskQuestion *asked, ValueId v) {
   for (uint32_t at = 2 * v; at < 2 * v + 2; at++)
     if (asked->when[at] == asked->turn) return &asked->found[at];
@@ -88,7 +88,7 @@ bool mask_stays(MaskShifts *shifts, ValueId v) { return shift_of(shifts, v) == S
 
 static bool is_comparison(OpCode c) { return c == OP_lt || c == OP_le || c == OP_eq; }
 
-/* Two more of them for each comparison, and for each bool that is not computed. */
+/* Adds two distances for each comparison, and for each bool that is not computed. */
 static int add_distances(const MaskShifts *shifts, ValueId v, int64_t *out, int n) {
   const Op *o = value_def(shifts->f, v);
   const MaskInterval *interval = found(shifts->asked, v), none = {0}, *other = &none;

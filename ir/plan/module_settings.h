@@ -44,7 +44,7 @@ Str plan_zero_axes(const Module *m);         /* "data, node"; "": those that spl
 int64_t plan_zero_bucket(const Module *m);   /* bytes of one message, at most */
 bool plan_accumulates_full(const Module *m); /* whole gradients between micro-batches */
 bool plan_overlaps(const Module *m);         /* messages run concurrently with the computation */
-int64_t train_batch(const Module *m);        /* of all ranks; 0: nobody said it */
+int64_t train_batch(const Module *m);        /* of all ranks; 0: unknown */
 double train_steps(const Module *m);         /* 0: IR by hand need not say it */
 int64_t made_workers(const Module *m); /* whose samples are contiguous in Batch; 0: there are no
                                           workers */

@@ -28,7 +28,7 @@ typedef struct EventWalk {
   Str only;            /* messages over this axis and nothing else; NULL: all events */
   bool placed;         /* values have places: events say what they touch */
   bool periods, every; /* loops end with a whole period; have all rounds in the list */
-  VEC(uint32_t) open;  /* starts that nobody has waited for, in their order */
+  VEC(uint32_t) open;  /* starts without a wait so far, in their order */
   VEC(BodySends) bodies;
 } EventWalk;
 

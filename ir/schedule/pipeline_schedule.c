@@ -248,7 +248,7 @@ typedef struct TurnRun { /* of all stages */
   int *behind;     /* by stage: the loop after whose turn it waits for the other stages; -1: none */
   double *came;    /* by loop, stage and part: when the stage had nothing else to do */
   double *arrives; /* by loop, stage and part: when it is over; below 0: not yet */
-  TurnSpan *span;  /* NULL: nobody asks */
+  TurnSpan *span;  /* NULL: not asked for */
 } TurnRun;
 
 static double *over_at(const TurnRun *run, int loop, int64_t stage, int64_t part) {

@@ -58,7 +58,7 @@ static const char *loop_turns(const Shape *shape, LoopSign *sign) {
              : shape_why(shape, "[turns-c2] parts take turns from the first one on");
 }
 
-/* Is it the size of a ring? How many slots it needs is the table's business (verify_turns.c). */
+/* Is it the size of a ring? verify_turns.c checks that its slots are enough. */
 static bool is_ring(const LoopSign *sign, int64_t size) {
   return sign->turns && size > 0 && size < sign->axis.size;
 }

@@ -1,6 +1,6 @@
 /* Writing files: see output.h. The temporary file is made with O_EXCL under a random name, so that
-   nobody who can write the folder can put a link in its way. Must not: follow a link but the one
-   that the user named. */
+   no other process that can write the folder puts a link in its way. Must not: follow a link but
+   the one that the user named. */
 #include "output.h"
 #include <errno.h>
 #include <fcntl.h>

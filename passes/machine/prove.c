@@ -210,7 +210,7 @@ static uint32_t missing(const Module *m, const Line *lines, uint32_t n, uint32_t
   int axis = channel(m, lines[at].at.at[lines[at].over]);
   for (uint32_t i = 0; i < n; i++)
     if (!is_first(m, &lines[i], axis, lines[at].done[axis])) return i;
-  bug("prove: nobody is missing");
+  bug("prove: no class is missing");
 }
 
 /* Reports the cycle: from each class to the class it waits for, until one repeats. */

@@ -1,8 +1,8 @@
 /* Setting train.ema: a moving average of each parameter that the step updates, a state NAME.ema in
-   f32: average = decay average + (1 - decay) w with the new w. The first update copies w, which the
-   state ema.begun tells, so an average never has a part of initial values; steps that are left out
-   leave it as it is. The executable reads averages in place of parameters with --ema. Must not:
-   change what the step computes otherwise. */
+   f32: average = decay average + (1 - decay) w with the new w. The first update copies w, so an
+   average has no part of initial values; the state ema.begun says whether there was one. Skipped
+   steps do not change the average. The executable reads averages in place of parameters with --ema.
+   Must not: change what the step computes otherwise. */
 #include "ir/plan/module_settings.h"
 #include "update.h"
 

@@ -47,7 +47,7 @@ double convert_cost(const CollectSite *site, Str from, Str to, int axis, double 
   return facts->passes * held / ways;
 }
 
-/* A free value costs nothing, but that samples of an input are another rank's business. */
+/* A free value costs nothing, except the samples of an input, which another rank has. */
 static double make_cost(const CollectSite *site, ValueId old, int axis, Str want,
                         const Placement *others) {
   Str assigned = site->u.assigned[old].on[axis];

@@ -9,8 +9,8 @@
 
    Parameters of pass `zero` have copies of their own (zero_readers.c); those stored on the host
    have none. `precision .. copies = off` keeps none in either, for 2 bytes a parameter. Runs after
-   `offload`, which decides where parameters are stored. Must not: give a parameter a copy that
-   nobody reads. */
+   `offload`, which decides where parameters are stored. Must not: give a parameter a copy
+   without a reader. */
 #include "ir/made.h"
 #include "ir/plan/module_settings.h"
 #include "narrow_reads.h"

@@ -5,8 +5,8 @@
 
 /* Pass `classes`; `together`: with the collectives that other classes need (classes.c). */
 void classes_apart(Module *m, bool together);
-/* Copies a loop over layers that the class has fewer of than it has room for (class_layers.c);
-   false: it is like others. */
+/* Copies a loop over layers if each stage of the class has fewer of them than the loop has rounds
+   (class_layers.c); false: the loop is like any other. */
 bool class_layers(Rebuild *rebuild, const Op *o);
 /* Refuses lines `offload` that cut a stage, and a class that is none of the plan's
    (stage_offload_check.c). */

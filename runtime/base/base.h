@@ -35,7 +35,7 @@ _Noreturn void rt_die(const Fault *f);
 _Noreturn void rt_fail(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 int rt_exit_status(int code);
 
-/* A range of bytes that somebody else keeps. */
+/* A range of bytes that it does not own. */
 typedef struct Bytes {
   const uint8_t *at;
   int64_t n;

@@ -111,7 +111,7 @@ static bool in_place(const char *path) {
   return !lstat(path, &status) && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode);
 }
 
-/* O_EXCL and a random name: nobody who can write the folder puts a link in the way. */
+/* O_EXCL and a random name: no process that can write the folder puts a link in the way. */
 static int make(NewFile *file, int mode) {
   const char *slash = strrchr(file->path, '/');
   for (int i = 0; i < 100; i++) {
