@@ -178,7 +178,8 @@ static void weigh(FlashGpu *flash, FlashForward *forward, const FlashBlock *flas
 }
 
 /* A unit by itself: its facts, when its operands have come, may leave its products out. */
-static void unit_alone(FlashRing *ring, FlashWalk *walk, FlashUnit *unit, FlashForward *forward) {
+static void unit_alone(FlashRing *ring, FlashWalk *walk, FlashUnit *unit, void *with) {
+  FlashForward *forward = with;
   FlashGpu *flash = ring->x;
   Warp *w = &flash->w;
   LLVMValueRef factor[2], stage = warp_get(w, &ring->stage, 0);
@@ -196,28 +197,27 @@ static void unit_alone(FlashRing *ring, FlashWalk *walk, FlashUnit *unit, FlashF
   warpgroup_commit(w), warpgroup_wait(w, 0, &forward->out);
   emit_end_if(flash->e, some);
   for (int c = 0; c < 2; c++) flash_ring_leave(ring, stage, c);
-  flash_ring_next(ring);
-  flash_unit_next(walk, unit);
 }
 
-static void end_unit(FlashRing *ring, FlashWalk *walk, const FlashUnit *unit, FlashForward *forward,
-                     LLVMValueRef stage) {
+static void end_unit(FlashRing *ring, FlashForward *forward, LLVMValueRef stage) {
   flash_group_pack(ring->x, &forward->scores, &forward->words);
   warp_set(&ring->x->w, &forward->before, 0, stage);
-  flash_ring_next(ring);
-  flash_unit_next(walk, unit);
 }
 
-static void first_unit(FlashRing *ring, FlashWalk *walk, FlashUnit *unit, FlashForward *forward) {
+static void first_unit(FlashRing *ring, FlashWalk *walk, FlashUnit *unit, void *with) {
+  FlashForward *forward = with;
   LLVMValueRef factor[2], stage = begin_unit(ring, forward, NULL);
   FlashBlock flash_block = flash_unit_block(walk, unit, stage);
   warpgroup_wait(&ring->x->w, 0, &forward->scores);
   flash_ring_leave(ring, stage, 0);
   weigh(ring->x, forward, &flash_block, factor);
-  end_unit(ring, walk, unit, forward, stage);
+  for (int half = 0; half < 2 && flash_walk_passes(walk); half++) /* sums of a stretch before */
+    scale_row(ring->x, forward, half, factor[half]);
+  end_unit(ring, forward, stage);
 }
 
-static void other_unit(FlashRing *ring, FlashWalk *walk, FlashUnit *unit, FlashForward *forward) {
+static void other_unit(FlashRing *ring, FlashWalk *walk, FlashUnit *unit, void *with) {
+  FlashForward *forward = with;
   FlashGpu *flash = ring->x;
   LLVMValueRef factor[2], before = warp_get(&flash->w, &forward->before, 0);
   LLVMValueRef stage = begin_unit(ring, forward, before);
@@ -229,35 +229,13 @@ static void other_unit(FlashRing *ring, FlashWalk *walk, FlashUnit *unit, FlashF
   warpgroup_wait(&flash->w, 0, &forward->out);
   flash_ring_leave(ring, before, 1);
   for (int half = 0; half < 2; half++) scale_row(flash, forward, half, factor[half]);
-  end_unit(ring, walk, unit, forward, stage);
+  end_unit(ring, forward, stage);
 }
 
-/* The number of the next unit is nothing that LLVM knows: with one block of queries it would know
-   all units and join two of them to a block without a loop, for which ptxas lacks registers. */
-static void forget_unit(Warp *w, const FlashWalk *walk) {
-  LLVMValueRef unit = warp_get(w, &walk->unit, 0);
-  warp_set(w, &walk->unit, 0, simt_asm(w->e, "mov.b32 $0, $1;", "=r,r", w->i32, 1, &unit, true));
-}
-
-/* All that remain. */
-static void units(FlashRing *ring, FlashWalk *walk, FlashForward *forward, bool alone) {
-  FlashGpu *flash = ring->x;
-  forget_unit(&flash->w, walk);
-  WarpLoop loop = warp_loop(&flash->w);
-  FlashUnit now = flash_unit_now(walk);
-  warp_loop_while(&flash->w, &loop, now.present);
-  flash_walk_run(walk, &now);
-  (alone ? unit_alone : other_unit)(ring, walk, &now, forward);
-  warp_loop_end(&flash->w, &loop);
-}
-
-static void units_in_pairs(FlashRing *ring, FlashWalk *walk, FlashUnit *first,
-                           FlashForward *forward) {
+/* The product of the last unit. */
+static void last_unit(FlashRing *ring, void *with) {
+  FlashForward *forward = with;
   Warp *w = &ring->x->w;
-  flash_walk_run(walk, first);
-  first_unit(ring, walk, first, forward);
-  units(ring, walk, forward, false);
-  flash_rows_leave(ring);
   LLVMValueRef before = warp_get(w, &forward->before, 0);
   flash_ring_meet(ring, before, 1);
   warpgroup_begin(w);
@@ -270,13 +248,8 @@ static void group_rows(FlashRing *ring, FlashWalk *walk, void *with) {
   FlashGpu *flash = ring->x;
   FlashForward *forward = with;
   begin_sums(flash, forward);
-  flash_walk_side(walk);
-  FlashUnit first = flash_unit_first(walk);
-  Branch some = emit_if(flash->e, first.present);
-  flash_rows_meet(ring);
-  if (walk->reads) units(ring, walk, forward, true), flash_rows_leave(ring);
-  else units_in_pairs(ring, walk, &first, forward);
-  emit_end_if(flash->e, some);
+  flash_tile_units(ring, walk, &(FlashUnitWork){unit_alone, first_unit, other_unit, last_unit},
+                   forward);
   finish(flash, forward);
 }
 

@@ -22,7 +22,7 @@ typedef struct FlashGpu {
   int64_t row_at[2], column_at, stage_bytes, scores_at; /* in shared memory */
   FlashLists lists;                                     /* of the phase */
   LLVMValueRef order, runs;                             /* its tables */
-  LLVMValueRef list, unit; /* i32: the CTA's first run and its first unit, -1: none */
+  LLVMValueRef list, unit; /* i32: the CTA's first run, the code of its first unit, -1: none */
 } FlashGpu;
 
 enum { FLASH_BLOCK = 8 }; /* columns of a fragment of sums: four numbers per lane */
@@ -57,7 +57,7 @@ LLVMValueRef flash_sums(FlashGpu *flash, LLVMValueRef head, LLVMValueRef query, 
 void flash_list_setup(FlashGpu *flash); /* the phase's tables, if it has lists */
 void flash_list_place(
     FlashGpu *flash_gpu); /* rows, slice and head of `number`, in the tables' order */
-/* i32: where the run ends * 2 + full; the first unit of the next one, -1: none */
+/* i32: codes of units in the run are less; the code of the first unit of the next one, -1: none */
 void flash_list_run(FlashGpu *flash, LLVMValueRef number, LLVMValueRef word[2]);
 
 /* ---- the walk (flash_walk.c) ---- */
@@ -81,14 +81,21 @@ typedef struct FlashWalk {
   Registers unit, run;   /* of lists: -1, no unit is left; the number of its run */
   bool reads;            /* the mask compares numbers in memory */
   AttentionReaders lanes;
-  const struct Bounds *side; /* of the rows */
+  const struct Bounds *side; /* of the own rows */
+  /* i32: the warpgroup whose rows are the thread's own; NULL: all of the tile are. */
+  LLVMValueRef group;
 } FlashWalk;
 
 typedef struct FlashUnit {
   LLVMValueRef number, present; /* i32, i1 */
-  LLVMValueRef run[2];          /* of lists: the words of its run */
+  LLVMValueRef code, run[2];    /* of lists: with its states; the words of its run */
 } FlashUnit;
-FlashWalk flash_walk_new(FlashGpu *flash);
+FlashWalk flash_walk_new(FlashGpu *flash, LLVMValueRef group);
+/* Units without a score for an own row may be passed; i1: this one has such a score. Forward that
+   needs bulk copies: all meet barriers of the CTA in one order, in which keys of a unit come before
+   values of the one before. */
+bool flash_walk_passes(const FlashWalk *walk);
+LLVMValueRef flash_unit_own(FlashWalk *walk, const FlashUnit *unit);
 void flash_walk_side(FlashWalk *walk); /* reads the rows' numbers that the mask compares */
 FlashUnit flash_unit_first(FlashWalk *walk);
 FlashUnit flash_unit_now(FlashWalk *walk);

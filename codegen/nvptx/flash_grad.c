@@ -302,13 +302,9 @@ static void end_unit(FlashRing *ring, const FlashBlock *flash_block, FlashBackwa
   warpgroup_commit(w);
 }
 
-static void next_unit(FlashRing *ring, FlashWalk *walk, const FlashUnit *unit) {
-  flash_ring_next(ring);
-  flash_unit_next(walk, unit);
-}
-
 /* A unit by itself: its facts, when its operands have come, may leave its products out. */
-static void unit_alone(FlashRing *ring, FlashWalk *walk, FlashUnit *unit, FlashBackward *backward) {
+static void unit_alone(FlashRing *ring, FlashWalk *walk, FlashUnit *unit, void *with) {
+  FlashBackward *backward = with;
   FlashGpu *flash = ring->x;
   LLVMValueRef stage = warp_get(&flash->w, &ring->stage, 0);
   FlashBlock flash_block = flash_unit_block(walk, unit, stage);
@@ -319,11 +315,11 @@ static void unit_alone(FlashRing *ring, FlashWalk *walk, FlashUnit *unit, FlashB
   wait_sums(ring, backward, 0);
   emit_end_if(flash->e, some);
   for (int c = 0; c < 2; c++) flash_ring_leave(ring, stage, c);
-  next_unit(ring, walk, unit);
 }
 
-static void unit_of_pairs(FlashRing *ring, FlashWalk *walk, FlashUnit *unit,
-                          FlashBackward *backward, bool is_first) {
+static void unit_of_stretch(FlashRing *ring, FlashWalk *walk, FlashUnit *unit,
+                            FlashBackward *backward, bool is_first) {
+  bool adds = !is_first || flash_walk_passes(walk); /* sums of a stretch before */
   FlashGpu *flash = ring->x;
   LLVMValueRef stage = warp_get(&flash->w, &ring->stage, 0);
   flash_ring_meet(ring, stage, 0);
@@ -332,40 +328,27 @@ static void unit_of_pairs(FlashRing *ring, FlashWalk *walk, FlashUnit *unit,
   flash_ring_meet(ring, stage, 1);
   begin_product(ring, backward, stage, 1);
   FlashBlock flash_block = flash_unit_block(walk, unit, stage);
-  end_unit(ring, &flash_block, backward, is_first);
+  end_unit(ring, &flash_block, backward, !adds);
   warp_set(&flash->w, &backward->before, 0, stage);
-  next_unit(ring, walk, unit);
 }
 
-/* All that remain. */
-static void units(FlashRing *ring, FlashWalk *walk, FlashBackward *backward) {
-  FlashGpu *flash = ring->x;
-  WarpLoop loop = warp_loop(&flash->w);
-  FlashUnit now = flash_unit_now(walk);
-  warp_loop_while(&flash->w, &loop, now.present);
-  flash_walk_run(walk, &now);
-  if (walk->reads) unit_alone(ring, walk, &now, backward);
-  else unit_of_pairs(ring, walk, &now, backward, false);
-  warp_loop_end(&flash->w, &loop);
+static void first_unit(FlashRing *ring, FlashWalk *walk, FlashUnit *unit, void *with) {
+  unit_of_stretch(ring, walk, unit, with, true);
 }
+
+static void other_unit(FlashRing *ring, FlashWalk *walk, FlashUnit *unit, void *with) {
+  unit_of_stretch(ring, walk, unit, with, false);
+}
+
+static void last_unit(FlashRing *ring, void *with) { end_before(ring, with, 0); }
 
 static void group_rows(FlashRing *ring, FlashWalk *walk, void *with) {
   FlashGpu *flash = ring->x;
   FlashBackward *backward = with;
   begin_sums(flash, backward);
   if (!flash->rows_are_keys) row_facts(flash, backward->lse, backward->delta);
-  flash_walk_side(walk);
-  FlashUnit first = flash_unit_first(walk);
-  Branch some = emit_if(flash->e, first.present);
-  flash_rows_meet(ring);
-  if (!walk->reads) {
-    flash_walk_run(walk, &first);
-    unit_of_pairs(ring, walk, &first, backward, true);
-  }
-  units(ring, walk, backward);
-  flash_rows_leave(ring);
-  if (!walk->reads) end_before(ring, backward, 0);
-  emit_end_if(flash->e, some);
+  flash_tile_units(ring, walk, &(FlashUnitWork){unit_alone, first_unit, other_unit, last_unit},
+                   backward);
   put(flash, backward);
 }
 

@@ -4,7 +4,7 @@
      the first warpgroup copies              the others multiply, 64 rows of the tile each
        for each tile of rows:                  for each tile of rows:
          rows: wait until they are left
-         for each unit of its list:              for each unit of its list:
+         for each unit of its list:              for each unit of its list (flash_units.c):
            for both operands of its columns:       full: wait, for the operand that is needed
              empty: wait                           wgmma; scores; wgmma (flash.c, flash_grad.c)
              cp.async                              empty: arrive, for each operand when it is read
@@ -78,11 +78,13 @@ static LLVMValueRef full(FlashGpu *flash, LLVMValueRef number) { return barrier(
 static LLVMValueRef empty(FlashGpu *flash, LLVMValueRef number) {
   return barrier(flash, warp_plus(&flash->w, number, 2 * stages(flash)));
 }
+static bool reads_mask(const FlashGpu *flash) {
+  return flash->f.mask != NO_VALUE && mask_reads(flash->e->k, flash->f.mask);
+}
 /* Both operands of a stage are left at once by gradients, and by units that are multiplied one by
    one: for bulk copies one barrier says so. */
 static bool leaves_alone(const FlashGpu *flash, int c) {
-  bool reads = flash->f.mask != NO_VALUE && mask_reads(flash->e->k, flash->f.mask);
-  return !flash->g.bulk || !(flash->f.grad || reads) || !c;
+  return !flash->g.bulk || !(flash->f.grad || reads_mask(flash)) || !c;
 }
 static LLVMValueRef rows_left(FlashGpu *flash) {
   return barrier(flash, warp_i32(&flash->w, 4 * stages(flash)));
@@ -368,7 +370,7 @@ static void copy_all(FlashGpu *flash) {
   int copying = sum_pieces(flash) ? 32 : 1;
   if (flash->g.bulk) one = emit_if(flash->e, warp_less(w, w->thread, warp_i32(w, copying)));
   Loop tile = each_rows(flash);
-  FlashWalk walk = flash_walk_new(flash);
+  FlashWalk walk = flash_walk_new(flash, NULL);
   if (walk.reads) copier.publish = AFTER_FIRST;
   else if (flash->phase == FLASH_FORWARD) copier.publish = AFTER_SECOND;
   FlashUnit first = flash_unit_first(&walk);
@@ -410,9 +412,19 @@ static void leave(FlashGpu *flash, LLVMValueRef at) {
 
 void flash_ring_leave(FlashRing *ring, LLVMValueRef stage, int c) {
   if (!leaves_alone(ring->x, c)) return;
-  if (ring->x->g.bulk && sum_pieces(ring->x))
-    warp_barrier_lanes(&ring->x->w); /* all lanes read them */
+  /* All lanes read sums; without products nothing else says that none still waits for the lap. */
+  if (ring->x->g.bulk && (sum_pieces(ring->x) || reads_mask(ring->x)))
+    warp_barrier_lanes(&ring->x->w);
   leave(ring->x, empty(ring->x, number_of(ring->x, stage, c)));
+}
+
+void flash_ring_pass(FlashRing *ring) {
+  FlashGpu *flash = ring->x;
+  LLVMValueRef stage = warp_get(&flash->w, &ring->stage, 0);
+  for (int c = 0; c < 2; c++) flash_ring_meet(ring, stage, c);
+  if (flash->g.bulk) warp_barrier_lanes(&flash->w); /* no lane still waits for the lap */
+  for (int c = 0; c < 2; c++)
+    if (leaves_alone(flash, c)) leave(flash, empty(flash, number_of(flash, stage, c)));
 }
 
 void flash_ring_next(FlashRing *ring) {
@@ -515,7 +527,7 @@ static void multiply_all(FlashGpu *flash, LLVMValueRef warp, void *begin(FlashGp
     warpgroup_arrive(w, empty(flash, warp_i32(w, i)), EVERYBODY);
   if (!flash->g.bulk) flash_rows_leave(&ring);
   Loop tile = each_rows(flash);
-  FlashWalk walk = flash_walk_new(flash);
+  FlashWalk walk = flash_walk_new(flash, ring.group);
   rows(&ring, &walk, with);
   emit_loop_end(flash->e, &tile);
 }

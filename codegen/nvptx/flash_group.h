@@ -17,9 +17,20 @@ typedef void FlashRows(FlashRing *ring, FlashWalk *walk, void *with);
 /* All of a phase: each CTA takes tile after tile; `begin` makes what a thread keeps. */
 void flash_groups(FlashGpu *flash, void *begin(FlashGpu *flash), FlashRows *rows);
 
+/* Work on a unit, whose stage is ring->stage (flash_units.c). */
+typedef void FlashUnitDo(FlashRing *ring, FlashWalk *walk, FlashUnit *unit, void *with);
+typedef struct FlashUnitWork {
+  FlashUnitDo *alone;         /* where numbers in memory may leave its products out */
+  FlashUnitDo *first, *other; /* of a stretch: last products of a unit run during the next one */
+  void (*last)(FlashRing *ring, void *with); /* ends them */
+} FlashUnitWork;
+/* All units of a tile of rows that have a score for a row of the thread's warpgroup. */
+void flash_tile_units(FlashRing *ring, FlashWalk *walk, const FlashUnitWork *work, void *with);
+
 /* Operand c (0 or 1) of a stage has come; its readers are done with it. */
 void flash_ring_meet(FlashRing *ring, LLVMValueRef stage, int c);
 void flash_ring_leave(FlashRing *ring, LLVMValueRef stage, int c);
+void flash_ring_pass(FlashRing *ring); /* both operands of the next unit, which nobody reads */
 void flash_ring_next(FlashRing *ring);
 /* Sums of rows of the lane's two columns of a block, that came with operand c of a stage. */
 LLVMValueRef flash_ring_sums(FlashGpu *flash, LLVMValueRef stage, int c, int block);

@@ -4,7 +4,8 @@
    A unit is a tile of columns of one head of queries. The next units are those of the CTA's list,
    run by run, if it has one (flash_list.c); otherwise those for which the mask over intervals
    admits a score. Only two numbers of a list are kept while a tile is computed; the words of its
-   run are read again while the tile's copies are waited for.
+   run are read again while the tile's copies are waited for. All of a CTA walk the same units; a
+   warpgroup asks for its own rows whether a unit has a score to compute.
 
    Numbers in memory that the mask compares, such as those of documents, choose no unit: all tiles
    are copied. When a tile's turn comes, each warp reads these numbers of its columns (those of the
@@ -37,29 +38,50 @@ LLVMValueRef flash_unit_head(FlashWalk *walk, LLVMValueRef unit) {
   return warp_add(&flash->w, flash->head, warp_div(&flash->w, unit, walk->blocks));
 }
 
-/* Wide; no further than the last row. */
-static LLVMValueRef end_of_rows(FlashGpu *flash) {
-  Warp *w = &flash->w;
-  LLVMValueRef end = warp_plus(w, flash->row0, flash->g.tile[FLASH_GPU_ROWS]);
-  return warp_wide(w, warp_min(w, end, warp_i32(w, flash->rows)));
+/* i32 */
+static LLVMValueRef own_row0(FlashWalk *walk) {
+  FlashGpu *flash = walk->x;
+  if (!walk->group) return flash->row0;
+  return warp_add(&flash->w, flash->row0, warp_times(&flash->w, walk->group, WGMMA_ROWS));
 }
 
-/* Facts of a mask over a unit; `reads`: numbers in memory are read for them. */
-static MaskFacts facts_of(FlashWalk *walk, ValueId mask, LLVMValueRef unit, bool reads) {
+/* Whether warpgroups of some tile have no row. */
+static bool rows_end_early(const FlashWalk *walk) {
+  int64_t tile = walk->x->g.tile[FLASH_GPU_ROWS], rest = walk->x->rows % tile;
+  return walk->group && rest && rest <= tile - WGMMA_ROWS;
+}
+
+/* Wide: first row, and the end, no further than the last row. A warpgroup without rows has the last
+   one. */
+static void span_of_rows(FlashWalk *walk, bool own, LLVMValueRef span[2]) {
+  FlashGpu *flash = walk->x;
+  Warp *w = &flash->w;
+  bool group = own && walk->group;
+  LLVMValueRef first = group ? own_row0(walk) : flash->row0, all = warp_i32(w, flash->rows);
+  LLVMValueRef end = warp_plus(w, first, group ? WGMMA_ROWS : flash->g.tile[FLASH_GPU_ROWS]);
+  if (group && rows_end_early(walk)) first = warp_min(w, first, warp_i32(w, flash->rows - 1));
+  span[0] = warp_wide(w, first), span[1] = warp_wide(w, warp_min(w, end, all));
+}
+
+typedef enum FactsOver { OVER_TILE, OVER_OWN, OVER_OWN_READING } FactsOver;
+
+/* Facts of a mask over a unit, for the tile's rows or the own ones, for which numbers in memory may
+   be read. */
+static MaskFacts facts_of(FlashWalk *walk, ValueId mask, LLVMValueRef unit, FactsOver over) {
   FlashGpu *flash = walk->x;
   Warp *w = &flash->w;
   flash_unit_enter(walk, unit);
   LLVMValueRef c0 = first_column(walk, unit);
   LLVMValueRef c1 =
       warp_min(w, warp_plus(w, c0, flash->g.tile[FLASH_GPU_COLUMNS]), warp_i32(w, flash->columns));
-  LLVMValueRef at[] = {warp_wide(w, flash->row0), end_of_rows(flash), warp_wide(w, c0),
-                       warp_wide(w, c1)};
+  LLVMValueRef at[] = {NULL, NULL, warp_wide(w, c0), warp_wide(w, c1)};
+  span_of_rows(walk, over != OVER_TILE, at);
   int rows = flash->rows_are_keys ? 2 : 0; /* queries come first */
   Flash asked = flash->f;
   asked.mask = mask;
   AttentionHead head = flash_head(flash);
-  head.f = &asked, head.reads = reads;
-  if (reads) head.readers = &walk->lanes, head.side = walk->side;
+  head.f = &asked, head.reads = over == OVER_OWN_READING;
+  if (head.reads) head.readers = &walk->lanes, head.side = walk->side;
   return attention_head_facts(&head, at[rows], at[rows + 1], at[2 - rows], at[3 - rows]);
 }
 
@@ -70,8 +92,10 @@ void flash_walk_side(FlashWalk *walk) {
   walk->lanes = (AttentionReaders){32, warp_wide(w, w->lane), warp_extreme};
   AttentionHead head = flash_head(flash);
   head.reads = true, head.readers = &walk->lanes;
+  LLVMValueRef span[2];
+  span_of_rows(walk, true, span);
   walk->side = attention_head_side(&head, flash->rows_are_keys ? flash->f.key : flash->f.query,
-                                   warp_wide(w, flash->row0), end_of_rows(flash));
+                                   span[0], span[1]);
 }
 
 /* ---- what is next, by intervals ---- */
@@ -85,7 +109,7 @@ static LLVMValueRef next_by_mask(FlashWalk *walk, LLVMValueRef unit) {
   warp_set(w, &at, 0, unit);
   WarpLoop loop = warp_loop(w);
   LLVMValueRef i = warp_get(w, &at, 0);
-  MaskFacts facts = facts_of(walk, walk->x->f.mask, i, false);
+  MaskFacts facts = facts_of(walk, walk->x->f.mask, i, OVER_TILE);
   LLVMValueRef none = LLVMBuildNot(emit->builder, facts.some, "");
   LLVMValueRef present = warp_less(w, i, warp_i32(w, walk->units));
   warp_loop_while(w, &loop, LLVMBuildAnd(emit->builder, present, none, ""));
@@ -108,18 +132,25 @@ static LLVMValueRef all_by_mask(FlashWalk *walk, LLVMValueRef unit, LLVMValueRef
 static void step_list(FlashWalk *walk, const FlashUnit *now) {
   Warp *w = &walk->x->w;
   LLVMBuilderRef b = walk->x->e->builder;
-  LLVMValueRef next = warp_plus(w, now->number, 1);
-  LLVMValueRef end = LLVMBuildLShr(b, now->run[0], warp_i32(w, 1), "");
-  LLVMValueRef inside = warp_less(w, next, end), run = warp_get(w, &walk->run, 0);
+  LLVMValueRef next = warp_plus(w, now->code, FLASH_UNIT);
+  LLVMValueRef inside = warp_less(w, next, now->run[0]), run = warp_get(w, &walk->run, 0);
   warp_set(w, &walk->unit, 0, LLVMBuildSelect(b, inside, next, now->run[1], ""));
   warp_set(w, &walk->run, 0, LLVMBuildSelect(b, inside, run, warp_plus(w, run, 1), ""));
 }
 
-static LLVMValueRef all_by_list(FlashWalk *walk, LLVMValueRef end) {
-  const FlashLists *l = &walk->x->lists;
+/* i1: this bit of a unit's code, of the own rows */
+static LLVMValueRef bit_of(FlashWalk *walk, LLVMValueRef code, int bit) {
   LLVMBuilderRef b = walk->x->e->builder;
+  LLVMValueRef at = warp_i32(&walk->x->w, bit);
+  if (walk->group) at = warp_plus(&walk->x->w, walk->group, bit);
+  return LLVMBuildTrunc(b, LLVMBuildLShr(b, code, at, ""),
+                        LLVMInt1TypeInContext(walk->x->e->context), "");
+}
+
+static LLVMValueRef all_by_list(FlashWalk *walk, LLVMValueRef code) {
+  const FlashLists *l = &walk->x->lists;
   LLVMTypeRef i1 = LLVMInt1TypeInContext(walk->x->e->context);
-  return l->full && l->partial ? LLVMBuildTrunc(b, end, i1, "") : LLVMConstInt(i1, l->full, 0);
+  return l->full && l->partial ? bit_of(walk, code, FLASH_UNIT_FULL) : LLVMConstInt(i1, l->full, 0);
 }
 
 /* ---- either way ---- */
@@ -128,7 +159,9 @@ FlashUnit flash_unit_now(FlashWalk *walk) {
   Warp *w = &walk->x->w;
   LLVMValueRef u = warp_get(w, &walk->unit, 0);
   if (walk->x->lists.present)
-    return (FlashUnit){.number = u, .present = warp_less(w, warp_i32(w, -1), u)};
+    return (FlashUnit){.number = warp_div(w, u, FLASH_UNIT),
+                       .present = warp_less(w, warp_i32(w, -1), u),
+                       .code = u};
   return (FlashUnit){.number = u, .present = warp_less(w, u, warp_i32(w, walk->units))};
 }
 
@@ -184,11 +217,39 @@ static MaskFacts facts_of_parts(FlashWalk *walk, LLVMValueRef unit) {
   LLVMTypeRef i1 = LLVMInt1TypeInContext(flash->e->context);
   MaskFacts sum = {LLVMConstInt(i1, 1, 0), LLVMConstInt(i1, walk->reads, 0)};
   for (int i = 0; walk->reads && i < flash->lists.parts; i++) {
-    MaskFacts part = facts_of(walk, flash->lists.part[i], unit, true);
+    MaskFacts part = facts_of(walk, flash->lists.part[i], unit, OVER_OWN_READING);
     sum = (MaskFacts){LLVMBuildAnd(b, sum.some, part.some, ""),
                       LLVMBuildAnd(b, sum.all, part.all, "")};
   }
   return sum;
+}
+
+bool flash_walk_passes(const FlashWalk *walk) {
+  const FlashGpu *flash = walk->x;
+  bool crossed = flash->phase == FLASH_FORWARD && !flash->g.bulk && !walk->reads;
+  if (!walk->group || crossed) return false;
+  if (flash->lists.present) return flash->lists.apart;
+  /* A block as wide as the tile is high, on its diagonal, has scores for both: a loop that asks
+     would take longer. */
+  bool narrow = flash->g.tile[FLASH_GPU_COLUMNS] < flash->g.tile[FLASH_GPU_ROWS] || walk->reads;
+  return (flash->f.mask != NO_VALUE && narrow) || rows_end_early(walk);
+}
+
+LLVMValueRef flash_unit_own(FlashWalk *walk, const FlashUnit *unit) {
+  FlashGpu *flash = walk->x;
+  Warp *w = &flash->w;
+  if (flash->lists.present) return bit_of(walk, unit->code, FLASH_UNIT_SOME);
+  LLVMValueRef own = facts_of(walk, flash->f.mask, unit->number, OVER_OWN).some;
+  if (!rows_end_early(walk)) return own;
+  LLVMValueRef exists = warp_less(w, own_row0(walk), warp_i32(w, flash->rows));
+  return LLVMBuildAnd(flash->e->builder, own, exists, "");
+}
+
+/* i1: products are computed, as far as numbers in memory are asked. */
+static LLVMValueRef some_of(FlashWalk *walk, const FlashUnit *unit, LLVMValueRef some) {
+  if (!walk->reads) return NULL;
+  if (!flash_walk_passes(walk)) return some;
+  return LLVMBuildAnd(walk->x->e->builder, some, flash_unit_own(walk, unit), "");
 }
 
 FlashBlock flash_unit_block(FlashWalk *walk, const FlashUnit *unit, LLVMValueRef stage) {
@@ -196,18 +257,20 @@ FlashBlock flash_unit_block(FlashWalk *walk, const FlashUnit *unit, LLVMValueRef
   FlashBlock block = {.c0 = first_column(walk, unit->number), .stage = stage};
   bool lists = flash->lists.present;
   MaskFacts facts = lists ? facts_of_parts(walk, unit->number)
-                          : facts_of(walk, flash->f.mask, unit->number, walk->reads);
-  block.all = lists ? all_by_list(walk, unit->run[0]) : all_by_mask(walk, unit->number, facts.all);
-  block.some = walk->reads ? facts.some : NULL, block.sure = facts.all;
+                          : facts_of(walk, flash->f.mask, unit->number,
+                                     walk->reads ? OVER_OWN_READING : OVER_OWN);
+  block.all = lists ? all_by_list(walk, unit->code) : all_by_mask(walk, unit->number, facts.all);
+  block.some = some_of(walk, unit, facts.some), block.sure = facts.all;
   block.parts = flash->lists.parts, block.part = flash->lists.part; /* none without lists */
   flash_unit_enter(walk, unit->number);
   block.head = flash_unit_head(walk, unit->number);
   return block;
 }
 
-FlashWalk flash_walk_new(FlashGpu *flash) {
+FlashWalk flash_walk_new(FlashGpu *flash, LLVMValueRef group) {
   Warp *w = &flash->w;
   FlashWalk walk = {.x = flash,
+                    .group = group,
                     .blocks = ceil_div(flash->columns, flash->g.tile[FLASH_GPU_COLUMNS])};
   walk.reads = flash->f.mask != NO_VALUE && mask_reads(flash->e->k, flash->f.mask);
   walk.units = walk.blocks * (flash->rows_are_keys ? flash->f.group.count : 1);
@@ -218,7 +281,7 @@ FlashWalk flash_walk_new(FlashGpu *flash) {
 
 void flash_walk(FlashGpu *flash, FlashWork *work, void *with) {
   Warp *w = &flash->w;
-  FlashWalk walk = flash_walk_new(flash);
+  FlashWalk walk = flash_walk_new(flash, NULL);
   flash_walk_side(&walk);
   Registers stage = warp_registers(w, w->i32, 1);
   LLVMValueRef zero = warp_i32(w, 0);

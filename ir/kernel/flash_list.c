@@ -22,6 +22,7 @@ typedef struct Listing {
   int64_t most;           /* runs */
   bool keys;              /* rows are keys */
   int64_t rows, columns;  /* of a tile of scores */
+  int64_t apart;          /* states of a tile: rows of a map are rows / apart */
   int64_t blocks, groups; /* tiles of columns; heads of queries that a CTA has in turn */
   ListsHeads of;          /* all that the mask tells apart, and how many that makes */
   ListsShape s;
@@ -120,8 +121,9 @@ static void make_map(Listing *listing, int64_t head) {
     return;
   }
   BlockHead at[MASK_DIMS];
-  BlockMap map = {.high = listing->keys ? listing->columns : listing->rows,
-                  .wide = listing->keys ? listing->rows : listing->columns};
+  int64_t rows = listing->rows / listing->apart;
+  BlockMap map = {.high = listing->keys ? listing->columns : rows,
+                  .wide = listing->keys ? rows : listing->columns};
   map.rows = ceil_div(flash->queries, map.high), map.columns = ceil_div(flash->keys, map.wide);
   map.state = ARENA_ARRAY(listing->work, uint8_t, map.rows * map.columns + 1);
   lists_head_at(&listing->s, &listing->of, head, at);
@@ -150,11 +152,32 @@ static bool worth_it(const Listing *listing) {
 
 static BlockState state_of(const Listing *listing, const BlockMap *map, int64_t row,
                            int64_t column) {
+  if (row >= (listing->keys ? map->columns : map->rows)) return BLOCK_ABSENT;
   BlockState s =
       (BlockState)
           map->state[listing->keys ? column * map->columns + row : row * map->columns + column];
   bool whole = listing->keys || (column + 1) * listing->columns <= listing->f->keys;
   return s == BLOCK_FULL && !whole ? BLOCK_PARTIAL : s;
+}
+
+/* States of a tile, as bits of a unit's code; 0: it is not listed. */
+static uint32_t states_of(const Listing *listing, const BlockMap *map, int64_t row,
+                          int64_t column) {
+  uint32_t states = 0;
+  for (int64_t i = 0; i < listing->apart; i++) {
+    BlockState s = state_of(listing, map, row * listing->apart + i, column);
+    if (s != BLOCK_ABSENT) states |= 1u << (FLASH_UNIT_SOME + i);
+    if (s == BLOCK_FULL) states |= 1u << (FLASH_UNIT_FULL + i);
+  }
+  return states;
+}
+
+static void note_states(const Listing *listing, uint32_t states) {
+  FlashLists *lists = listing->x;
+  for (int64_t i = 0; i < listing->apart; i++) {
+    bool some = states >> (FLASH_UNIT_SOME + i) & 1, full = states >> (FLASH_UNIT_FULL + i) & 1;
+    lists->full |= full, lists->partial |= !full, lists->apart |= !some;
+  }
 }
 
 static void push(Listing *listing, FlashWords *w, uint32_t word) { vec_push(listing->a, *w, word); }
@@ -163,21 +186,20 @@ static void push(Listing *listing, FlashWords *w, uint32_t word) { vec_push(list
 static int64_t put_runs(Listing *listing, int64_t rank, int64_t class, int64_t row,
                         uint32_t *first) {
   FlashLists *lists = listing->x;
-  BlockState now = BLOCK_ABSENT;
+  uint32_t now = 0;
   int64_t n = 0;
   *first = NONE;
   for (int64_t u = 0; u < listing->blocks * listing->groups; u++) {
-    BlockState s = state_of(listing, map_of(listing, rank, class, u / listing->blocks), row,
-                            u % listing->blocks);
-    if (s != now && s != BLOCK_ABSENT) {
-      if (n) vec_last(lists->runs) = (uint32_t)u;
-      else *first = (uint32_t)u;
+    uint32_t states = states_of(listing, map_of(listing, rank, class, u / listing->blocks), row,
+                                u % listing->blocks);
+    if (states && states != now) {
+      *(n ? &vec_last(lists->runs) : first) = (uint32_t)u * FLASH_UNIT + states;
       push(listing, &lists->runs, 0), push(listing, &lists->runs, NONE);
     }
-    now = s;
-    if (s == BLOCK_ABSENT) continue;
-    lists->runs.at[lists->runs.n - 2] = (uint32_t)(u + 1) * 2 + (s == BLOCK_FULL), n++;
-    *(s == BLOCK_FULL ? &lists->full : &lists->partial) = true;
+    now = states;
+    if (!states) continue;
+    lists->runs.at[lists->runs.n - 2] = (uint32_t)(u + 1) * FLASH_UNIT, n++;
+    note_states(listing, states);
   }
   return n;
 }
@@ -252,12 +274,11 @@ FlashLists flash_lists(Arena *arena, const Module *m, const Fn *k, const Flash *
   lists.tiles = ceil_div(listing.keys ? flash->keys : flash->queries, listing.rows);
   listing.blocks = ceil_div(listing.keys ? flash->queries : flash->keys, listing.columns);
   listing.groups = listing.keys ? flash->group.count : 1;
-  bool heads = find_heads(&listing);
-  lists.too_many =
-      heads && listing.lists && listing.s.classes * lists.tiles * listing.blocks > MOST_STATES;
-  if (heads &&
-      (listing.lists ? listing.s.classes : listing.s.count) * lists.tiles * listing.blocks <=
-          MOST_STATES) {
+  listing.apart = plan->wgmma ? WGMMA_GROUPS : 1;
+  bool heads = find_heads(&listing) && listing.blocks * listing.groups < FLASH_UNITS;
+  int64_t states = lists.tiles * listing.apart * listing.blocks;
+  lists.too_many = heads && listing.lists && listing.s.classes * states > MOST_STATES;
+  if (heads && (listing.lists ? listing.s.classes : listing.s.count) * states <= MOST_STATES) {
     listing.map = ARENA_ARRAY(listing.work, BlockMap, listing.s.count);
     for (int64_t i = 0; i < listing.s.count; i++) make_map(&listing, i);
     lists.present = (listing.lists || worth_it(&listing)) && make_lists(&listing);

@@ -1,9 +1,10 @@
 /* The tiles of scores that each CTA of attention computes on a GPU, as constants of its kernel.
 
    A CTA walks a list of runs of units: a unit is a tile of columns of one head of queries (number:
-   head of the group * tiles of columns + tile). Runs are full, if positions admit all scores of
-   these tiles, or partial. Parts of the mask that data decides (padding) do not change that:
-   kernels evaluate them in full runs as well. A tile over several blocks of a pattern is listed if
+   head of the group * tiles of columns + tile). The units of a run have the same states: for each
+   warpgroup that multiplies, whether positions admit some and all scores of its rows; other kernels
+   have one state, of all rows. Parts of the mask that data decides (padding) do not change that:
+   kernels evaluate them in full tiles as well. A tile over several blocks of a pattern is listed if
    any of them is. CTAs with equal lists share one.
 
    If positions alone exclude little (no mask, data, causal), there are no lists: kernels evaluate
@@ -18,13 +19,22 @@
 
 typedef VEC(uint32_t) FlashWords;
 
+/* A unit's code: its number * FLASH_UNIT + a bit of each warpgroup for each of its states. */
+enum {
+  FLASH_UNIT_SOME = 0,
+  FLASH_UNIT_FULL = WGMMA_GROUPS,
+  FLASH_UNIT = 1 << (2 * WGMMA_GROUPS),
+  FLASH_UNITS = (1u << 31) / FLASH_UNIT /* numbers are less */
+};
+
 typedef struct FlashNumber { /* of a rank, by which lists differ: 0, step, .. */
   ValueId v;
   int64_t values, step;
 } FlashNumber;
 
 typedef struct FlashLists {
-  bool present, full, partial; /* some runs are full, partial */
+  bool present, full, partial; /* some states are full, partial */
+  bool apart;                  /* some units have a score for one warpgroup alone */
   bool too_many;               /* false because the list has more runs than that */
   int parts;                   /* of the mask, that data decides: asked in full runs */
   ValueId part[MASK_REST];
@@ -35,10 +45,10 @@ typedef struct FlashLists {
   FlashNumber number[MASK_SCALARS];
   int64_t ranks;  /* values of all of them; 1: no numbers */
   int64_t listed; /* tiles of scores, over all classes, each head of a group by itself, and ranks */
-  /* [ranks][classes * tiles][4]: class * tiles + tile of rows, its first run, its first unit (~0:
-     none), 0; the longest lists first */
+  /* [ranks][classes * tiles][4]: class * tiles + tile of rows, its first run, the code of its first
+     unit (~0: none), 0; the longest lists first */
   FlashWords order;
-  /* [][2]: where the run ends * 2 + full, the first unit of the one that follows (~0: none) */
+  /* [][2]: codes of the run's units are less, the first one of the run that follows (~0: none) */
   FlashWords runs;
 } FlashLists;
 

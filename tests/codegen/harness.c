@@ -109,7 +109,7 @@ static bool run_on_gpu(Running *r) {
     b[i] = (GpuBuffer){r->buffer[i].at, r->buffer[i].bytes, a, r->h->unfilled && i == 1};
   }
   uint64_t seed = harness_next(r->h);
-  return gpu_run_kernel(r->m, r->k, r->h->library, b, n, seed, seed & 64);
+  return gpu_run_kernel(r->m, r->k, r->h->library, b, n, seed, seed & 64, r->h->products);
 }
 
 static bool run_phases(Running *r, bool shuffled) {

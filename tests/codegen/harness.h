@@ -43,8 +43,10 @@ typedef struct Harness {
   int spare;            /* multiprocessors besides, which kernels with `cut` leave to messages */
   bool unfilled; /* all places of experts are empty; on a GPU nobody has written argument 1 */
   int workers;   /* setting target.workers, 2 at first: more workers, more chunks */
-  bool (*run)(Running *r); /* all phases of a kernel; false: reported */
-  void *library;           /* of the kernels, for run */
+  bool (*run)(Running *r);      /* all phases of a kernel; false: reported */
+  void *library;                /* of the kernels, for run */
+  struct GpuProducts *products; /* of the kernel that ran last on a GPU (harness_gpu.h); NULL: none
+                                 */
 } Harness;
 
 /* Whether this target is by another name what the suite tests already ($SHARDC_TESTED names it):

@@ -1,7 +1,6 @@
 /* Kernels of GPU targets on the PTX machine: see harness_gpu.h. */
 #include "harness_gpu.h"
 #include "tests/common/kernel_params.h"
-#include "tests/gpu/ptx.h"
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -22,6 +21,7 @@ typedef struct GpuRun {
   const Module *m;
   const Fn *k;
   const char *symbol;
+  GpuProducts *products;
   uint64_t params[64];
   int n;
 } GpuRun;
@@ -45,6 +45,14 @@ static bool send(GpuRun *r, const GpuBuffer *b, int n) {
   return true;
 }
 
+static void count_products(GpuRun *r, int64_t phase) {
+  for (int i = 0; r->products && phase < GPU_PHASES && i < PTX_GROUPS; i++) {
+    uint64_t before = 0;
+    for (int64_t p = 0; p < phase; p++) before += r->products->of[p][i];
+    r->products->of[phase][i] = ptx_products(r->device, i) - before;
+  }
+}
+
 static bool launch(GpuRun *r) {
   const Attr *chunks = attr_get(&r->k->attrs, ATTR_chunks),
              *threads = attr_get(&r->k->attrs, ATTR_threads),
@@ -58,6 +66,7 @@ static bool launch(GpuRun *r) {
                    .shared = (uint32_t)shared->list[p]};
     l.params = kernel_params(r->m, r->k, r->params, r->n, &l.params_bytes);
     if (!ptx_launch(r->module, &l, error, sizeof error)) return say(r, error);
+    count_products(r, p);
   }
   return true;
 }
@@ -74,8 +83,8 @@ static bool run_on_device(GpuRun *r, const char *text, const GpuBuffer *b, int n
 }
 
 bool gpu_run_kernel(Module *m, const Fn *k, const char *folder, const GpuBuffer *buffer, int n,
-                    uint64_t seed, bool late) {
-  GpuRun r = {.m = m, .k = k, .symbol = kernel_symbol(m, k)};
+                    uint64_t seed, bool late, GpuProducts *products) {
+  GpuRun r = {.m = m, .k = k, .symbol = kernel_symbol(m, k), .products = products};
   PtxOptions o = {.check = true, .late = late, .seed = seed, .sm = (int)m->target.sm};
   o.shared_limit = m->target.shared;
   char *text = read_text(arena_printf(m->arena, "%s/%s.ptx", folder, r.symbol));

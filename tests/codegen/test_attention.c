@@ -1,6 +1,7 @@
 /* Families attention and attention_grad against the interpreter: random shapes, groups, strides,
    masks. The harness gives attention_grad the y and log-sum-exp that belong to its q, k and v. */
 #include "attention_text.h"
+#include "harness_gpu.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -421,17 +422,102 @@ static void warpgroups(void **state) {
   assert_int_equal(wrong, 0);
 }
 
+/* ---- blocks of scores that each warpgroup computes ---- */
+
+enum { GROUP_ROWS = 64, UNITS_LENGTH = 384, DOCUMENT = 16, WINDOW = 90 };
+
+typedef enum Seen { SEES_BEFORE, SEES_NEAR, SEES_ALL, SEES_DOCUMENT, SEEN_KINDS } Seen;
+
+static bool sees(Seen kind, int64_t query, int64_t key) {
+  if (kind == SEES_ALL) return true;
+  if (kind == SEES_DOCUMENT) return key <= query && key / DOCUMENT == query / DOCUMENT;
+  return key <= query && (kind != SEES_NEAR || query - key < WINDOW);
+}
+
+static AttentionMask seen_mask(Harness *h, const AttentionShape *s, Seen kind, int arg) {
+  if (kind == SEES_BEFORE) return causal(h, s, arg, false);
+  if (kind == SEES_NEAR) return near(h, s, arg, WINDOW, true, false);
+  if (kind == SEES_ALL) return (AttentionMask){"", "", 0};
+  return documents_and(h, s, arg, causal(h, s, arg + DOCUMENT_VALUES, false));
+}
+
+static bool any_seen(Seen kind, bool keys, int64_t row0, int64_t column0, int64_t columns,
+                     int64_t length) {
+  for (int64_t r = row0; r < row0 + GROUP_ROWS && r < length; r++)
+    for (int64_t c = column0; c < column0 + columns && c < length; c++)
+      if (keys ? sees(kind, c, r) : sees(kind, r, c)) return true;
+  return false;
+}
+
+/* Blocks with a score for a row of this warpgroup, over all tiles of rows. */
+static int64_t seen_blocks(Seen kind, bool keys, int group, int64_t columns, int64_t length) {
+  int64_t n = 0;
+  for (int64_t row0 = group * GROUP_ROWS; row0 < length; row0 += 2 * GROUP_ROWS)
+    for (int64_t c = 0; c < length; c += columns)
+      n += any_seen(kind, keys, row0, c, columns, length);
+  return n;
+}
+
+typedef struct CountedUnits {
+  const char *cut;
+  int64_t columns, width, length;
+  bool grad;
+} CountedUnits;
+
+static void check_units(const CountedUnits *units, Seen kind) {
+  enum { HEADS = 2, STEP = 16, WARPS = 4 };
+  int64_t n = units->length, width = units->width, wide = width / STEP,
+          high = units->columns / STEP;
+  AttentionShape s = {3, 2, {"H", "S", "D"}, {"T", "D"}, {HEADS, n, width}, {n, width}, n, n};
+  GpuProducts products = {{{0}}};
+  Harness *h = harness_new("sm_90a");
+  h->cut = units->cut, h->pieces = true, h->multiprocessors = 2, h->low = -1, h->high = 1;
+  h->int_low = h->int_high = 0, h->products = &products;
+  AttentionMask mask = seen_mask(h, &s, kind, units->grad ? 6 : 3);
+  if (units->grad) attention_backward(h, 4, "bf16", s, mask, false, -1);
+  else attention_forward(h, 4, "bf16", s, mask);
+  assert_int_equal(harness_run(h, 2e-2), 0);
+  for (int phase = 0; phase < (units->grad ? 2 : 1); phase++)
+    for (int group = 0; group < 2; group++) {
+      int64_t of_block = (units->grad ? 2 : 1) * wide + (phase + 1) * high,
+              all = HEADS * of_block * WARPS;
+      int64_t blocks = seen_blocks(kind, phase == 1, group, units->columns, n);
+      assert_int_equal(products.of[phase][group + 1], all * blocks); /* the first one copies */
+    }
+  harness_free(h);
+}
+
+/* Each computes those with a score for a row of its own, and no other: under a causal mask, near
+   the diagonal alone, in documents, and where the second one has no rows in the last tile. */
+static void units_of_warpgroups(void **state) {
+  static const CountedUnits of[] = {
+      {"128 64 3", 64, 64, UNITS_LENGTH, false}, {"128 128 3", 128, 64, UNITS_LENGTH, false},
+      {"128 32 2", 32, 80, UNITS_LENGTH, false}, {"128 32 2", 32, 32, 180, false},
+      {"128 64 3", 64, 64, UNITS_LENGTH, true},  {"128 32 3", 32, 32, 180, true}};
+  (void)state;
+  if (strcmp(machine, "sm_90a")) skip();
+  for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+    for (int kind = 0; kind < SEEN_KINDS; kind++) check_units(&of[i], (Seen)kind);
+}
+
 int main(int argc, char **argv) {
   if (argc > 1) machine = argv[1];
   if (harness_tested(machine)) return HARNESS_SKIPPED;
   if (argc > 2) cmocka_set_test_filter(argv[2]);
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(forward),         cmocka_unit_test(forward_many_chunks),
-      cmocka_unit_test(forward_bf16),    cmocka_unit_test(backward),
-      cmocka_unit_test(backward_bf16),   cmocka_unit_test(backward_many_chunks),
-      cmocka_unit_test(variants),        cmocka_unit_test(f16),
-      cmocka_unit_test(wide_heads),      cmocka_unit_test(wide_heads_most_shared),
-      cmocka_unit_test(far_scores),      cmocka_unit_test(far_blocks),
-      cmocka_unit_test(document_blocks), cmocka_unit_test(warpgroups)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(forward),
+                                     cmocka_unit_test(forward_many_chunks),
+                                     cmocka_unit_test(forward_bf16),
+                                     cmocka_unit_test(backward),
+                                     cmocka_unit_test(backward_bf16),
+                                     cmocka_unit_test(backward_many_chunks),
+                                     cmocka_unit_test(variants),
+                                     cmocka_unit_test(f16),
+                                     cmocka_unit_test(wide_heads),
+                                     cmocka_unit_test(wide_heads_most_shared),
+                                     cmocka_unit_test(far_scores),
+                                     cmocka_unit_test(far_blocks),
+                                     cmocka_unit_test(document_blocks),
+                                     cmocka_unit_test(warpgroups),
+                                     cmocka_unit_test(units_of_warpgroups)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

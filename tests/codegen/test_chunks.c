@@ -164,7 +164,8 @@ static void growing_heads(void **state) {
 static int64_t length_of(const FlashLists *x, const uint32_t *order) {
   int64_t n = 0;
   uint32_t from = order[2], run = order[1];
-  for (; from != UINT32_MAX; from = x->runs.at[2 * run++ + 1]) n += x->runs.at[2 * run] / 2 - from;
+  for (; from != UINT32_MAX; from = x->runs.at[2 * run++ + 1])
+    n += x->runs.at[2 * run] / FLASH_UNIT - from / FLASH_UNIT;
   return n;
 }
 

@@ -83,4 +83,7 @@ typedef struct PtxLaunch {
 bool ptx_launch(PtxModule *m, const PtxLaunch *l, char *error, int error_bytes);
 /* Instructions of warps and of lanes since the device was made. */
 void ptx_counts(const PtxDevice *d, uint64_t *warp_steps, uint64_t *lane_steps);
+/* Products (wgmma) of warpgroup i of all CTAs since the device was made, in warps. */
+enum { PTX_GROUPS = 8 };
+uint64_t ptx_products(const PtxDevice *d, int i);
 #endif

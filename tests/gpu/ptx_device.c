@@ -252,3 +252,5 @@ int64_t ptx_unwritten(const PtxDevice *d, uint64_t at, int64_t bytes) {
 void ptx_counts(const PtxDevice *d, uint64_t *warp_steps, uint64_t *lane_steps) {
   *warp_steps = d->warp_steps, *lane_steps = d->lane_steps;
 }
+
+uint64_t ptx_products(const PtxDevice *d, int i) { return d->products[i]; }

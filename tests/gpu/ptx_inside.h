@@ -164,7 +164,7 @@ struct PtxDevice {
   Block *blocks; /* ascending */
   int nblocks, room;
   uint32_t stamp;
-  uint64_t warp_steps, lane_steps;
+  uint64_t warp_steps, lane_steps, products[PTX_GROUPS];
 };
 int device_block(const PtxDevice *d, uint64_t at); /* its index, or -1 - where it would be */
 bool device_cells(PtxDevice *d);                   /* race shadows exist from now on */

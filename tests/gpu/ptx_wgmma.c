@@ -212,6 +212,7 @@ static Went step_product(Warp *w, const Op *op, uint32_t mask) {
         reg_get(w, op->c, REG_PRED, i) != p->add)
       return fault(w, op, i, "operands of wgmma differ from lane 0's");
   if (!check_descriptor(w, op, p)) return WENT_WAITING;
+  w->cta->launch->device->products[w->index / GROUP_WARPS % PTX_GROUPS]++;
   bool late = w->cta->launch->device->o.late;
   return late || perform(w, p) ? WENT_ON : WENT_WAITING;
 }
