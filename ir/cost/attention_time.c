@@ -17,9 +17,10 @@
 
    Ends of a tile of rows take as long as ENDS keys: rates of FlashAttention-3 and of Triton's
    attention over 512 to 16,384 keys (H100, width 128, pytorch/benchmark, #2391) fall as with 200 to
-   240. With a mask half of a tile's columns is left out at its border. Rows that are fewer than
-   multiprocessors leave some idle, and so do those that are left to messages; without a mask all
-   tiles are equal, so they run in whole waves.
+   240. With a mask, kernels compute some scores that it leaves out, in tiles at its border: those
+   of a causal mask are counted, one border. Rows that are fewer than multiprocessors leave some
+   idle, and so do those that are left to messages; without a mask all tiles are equal, so they run
+   in whole waves.
 
    With 0.8 of the peak for products, which cuBLAS reaches, the sum is within 3 % of published rates
    of kernels whose warpgroups do not alternate (FlashAttention-3, table 2: 570 and 582 TFLOP/s at
@@ -62,6 +63,19 @@ static double of_score(const Arch *reach, const GroupPhase *phase, const KernelS
   return products * 2 * width / share + slots * PEAK / LANES;
 }
 
+double attention_left_out(int64_t rows, int64_t columns) {
+  int64_t divisor = columns;
+  for (int64_t rest = rows, next; rest; rest = next) next = divisor % rest, divisor = rest;
+  return (double)(rows + columns - divisor - 1) / 2;
+}
+
+/* Each warpgroup passes tiles without a score for its rows (flash_units.c); forward both compute
+   the same ones if threads copy. */
+static double left_out(const KernelShape *shape) {
+  bool together = !shape->grad && shape->groups.by < BY_BULK;
+  return attention_left_out(together ? GROUP_ROWS : WGMMA_ROWS, (int64_t)shape->size[SHAPE_BLOCK]);
+}
+
 /* How much longer the device takes than with every multiprocessor busy. */
 static double idle(const Arch *reach, const KernelShape *shape, bool masked) {
   double tiles = ceil(shape->size[SHAPE_QUERIES] / GROUP_ROWS), all = reach->processors;
@@ -77,7 +91,7 @@ double attention_groups_work(const Arch *reach, const KernelShape *shape) {
   double scores = shape->flop / each, sum = 0, busy = 1;
   if (reach->processors) {
     bool masked = scores < 0.999 * queries * shape->size[SHAPE_KEYS];
-    scores += queries * (ENDS + (masked ? shape->size[SHAPE_BLOCK] / 2 : 0));
+    scores += queries * (ENDS + (masked ? left_out(shape) : 0));
     busy = idle(reach, shape, masked);
   }
   for (int i = 0; i < (shape->grad ? 2 : 1); i++) sum += of_score(reach, &phases[i], shape);

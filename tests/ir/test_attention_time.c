@@ -1,6 +1,7 @@
 /* Attention by warpgroups in a forecast: published rates of other kernels, and consequences of the
    model, such as multiprocessors that stay idle. */
 #include "ir/cost/attention_time.h"
+#include "ir/kernel/gemm_gpu.h"
 #include <math.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -65,6 +66,35 @@ static void idle(void **state) {
   assert_true(work(&least, 33, false) < 0.25 * work(arch, 33, false));
 }
 
+/* Scores of whole tiles up to the diagonal, less those that the mask admits, of rows that end
+   together: counted. */
+static double counted(int64_t rows, int64_t columns) {
+  int64_t length = rows * columns, n = 0;
+  for (int64_t row = 0; row < length; row++) {
+    int64_t end = (row / rows + 1) * rows;
+    n += (end + columns - 1) / columns * columns - (row + 1);
+  }
+  return (double)n / (double)length;
+}
+
+/* Tests of codegen count the tiles that kernels compute (units_of_warpgroups). */
+static void left_out(void **state) {
+  static const int64_t columns[] = {32, 48, 64, 80, 128};
+  (void)state;
+  for (int64_t rows = 64; rows <= 128; rows *= 2)
+    for (int i = 0; i < 5; i++)
+      assert_true(fabs(attention_left_out(rows, columns[i]) - counted(rows, columns[i])) < 1e-9);
+  assert_true(attention_left_out(64, 64) == 31.5);
+  assert_true(attention_left_out(128, 64) == 63.5); /* where both warpgroups end together */
+  KernelShape shape = shape_of(264, 1024, 64, 64, false), bulk;
+  shape.flop /= 2, bulk = shape, bulk.groups.by = BY_BULK;
+  Arch arch = *arch_find("sm_90a");
+  arch.bulk.products = arch.groups.products;
+  assert_true(attention_groups_work(&arch, &bulk) < attention_groups_work(&arch, &shape));
+  shape.grad = bulk.grad = true;
+  assert_true(attention_groups_work(&arch, &bulk) == attention_groups_work(&arch, &shape));
+}
+
 static void others(void **state) {
   KernelShape groups = shape_of(132, 1024, 64, 128, false), warps = groups;
   (void)state;
@@ -79,6 +109,7 @@ static void others(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(published), cmocka_unit_test(wider),
-                                     cmocka_unit_test(idle), cmocka_unit_test(others)};
+                                     cmocka_unit_test(idle), cmocka_unit_test(left_out),
+                                     cmocka_unit_test(others)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
