@@ -66,6 +66,7 @@ static void say_step(Sheet *sheet, const Planned *planned, const Forecast *forec
             "{seconds.memory}, launches {seconds.launches}\n",
             as_seconds(part[PART_PRODUCTS]), as_seconds(part[PART_ATTENTION]),
             as_seconds(part[PART_MEMORY]), as_seconds(part[PART_LAUNCH]));
+  sheet_put(sheet, "{launches}", as_count(step->kernels.launches));
 }
 
 static void say_rate(Sheet *sheet, const Planned *planned) {

@@ -195,11 +195,19 @@ static double recorded_seconds(const Machine *machine, const KernelRecord *recor
   return record->seconds * machine->records->ranks * ratio;
 }
 
+/* Each phase is one on a GPU. A kernel that `select` has not cut yet has one at least. The time
+   between kernels of processors is measured from kernel to kernel. */
+static double launches_of(const Module *m, const Fn *kernel) {
+  const Attr *chunks = attr_get(&kernel->attrs, ATTR_chunks);
+  return module_on_gpu(m) && chunks && chunks->i > 1 ? (double)chunks->i : 1;
+}
+
 static KernelTime reached(const Module *m, const Machine *machine, const Fn *f) {
   const Arch *reach = machine->reach;
   KernelShape shape = kernel_shape_once(m, machine->shapes, f);
   double stretch = kernel_stretch_once(m, machine->shapes, f, machine->even ? 1 : machine->threads);
-  KernelTime time = {.part = {[PART_LAUNCH] = reach->launch}};
+  KernelTime time = {.launches = launches_of(m, f)};
+  time.part[PART_LAUNCH] = time.launches * reach->launch;
   KernelRecord record;
   bool same;
   if (shape.part == PART_MEMORY)
@@ -279,6 +287,7 @@ KernelTime kernels_time(const Module *m, const Machine *machine, const Fn *f) {
     if (kernel && kernel_on_host(m, o->callee)) continue;
     KernelTime one =
         kernel ? kernel_time(m, machine, o->callee) : kernels_time(m, machine, o->callee);
+    sum.launches += rounds_of(o) * one.launches;
     for (int k = 0; k < KERNEL_PARTS; k++) {
       sum.part[k] += rounds_of(o) * one.part[k], sum.near[k] += rounds_of(o) * one.near[k];
       sum.recorded[k] += rounds_of(o) * one.recorded[k];

@@ -10,6 +10,7 @@ typedef struct KernelTime {
   double recorded[KERNEL_PARTS]; /* of these by records of the same shape */
   double near[KERNEL_PARTS];     /* .. by the nearest record */
   double modeled[KERNEL_PARTS];  /* by a model that no run has checked */
+  double launches;               /* in a forecast */
 } KernelTime;
 
 typedef struct KernelWork { /* what a rate of arch.def is for */

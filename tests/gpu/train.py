@@ -210,6 +210,21 @@ def case_shared():
     close('less', 'more', 1e-3)
 
 
+def case_launches():
+    """A step launches as many kernels as its forecast counts: each phase of a kernel is one."""
+    text()
+    model = gpt2('precision bf16; on box')
+    open(model[0], 'a').write('machine box { node gpus = 1 arch = sm_80 memory = 40GB }\n')
+    forecast = json.loads(run(SHARDC, 'plan', *model, '--json'))['forecast']
+    run(SHARDC, 'compile', *model, '-o', 'counted')
+    data = ['--data', 'text.txt', '--valid', '5%', '--eval-batches', '1', '--no-graph']
+    said = [run('./counted', 'train', *data, '--out', f'steps {n}', '--steps', n,
+                env={**STANDIN, 'SHARDC_EMULATE_LOG': '1'}) for n in (2, 3)]
+    two, three = (re.findall(r'(\w+)_p(\d)\b', x) for x in said)
+    check(len(three) - len(two) == forecast['launches'], f'{len(three) - len(two)} launches, forecast {forecast}')
+    check(any(int(phase) for _, phase in two), 'no kernel of several phases')
+
+
 def case_padded():
     """A vocabulary that a GPU keeps in its padded size; both devices read the other's checkpoint."""
     file, *rest = gpt2('precision bf16')
