@@ -112,6 +112,11 @@ try:
     out, err = verify('--plan', 'z3', '--set', 'train.optim.states=bf16', '--json')
     j = json.loads(out)
     check(j['agrees'] and j['tensors'] == with_states, f'states of 16 bits are compared: {j}')
+    out, err = verify('--plan', 'z3', '--set', 'train.optim.states=bf16', '--set', 'train.optim.betas=[0.9,0.95]',
+                      '--steps', '6', '--tol', '5e-6')
+    check('they agree' in out and ' decides ' in out, f'a number of 16 bits next to the other one is rounding: {out}')
+    out, err = verify('--plan', 'k_data', '--set', 'train.optim.states=bf16', '--no-verify', fault='scaled:0', expect=3)
+    check('they differ' in out, f'a fault of states of 16 bits: {out}')
     out, err = verify('--plan', 'z0', '--set', 'train.optim=onebit_adam', '--steps', '1')
     check('not compared: ' in out and 'onebit.momentum' in out, f'states that one rank keeps otherwise: {out}')
     out, err = verify('--plan', 'cut', '--against', 'one')
