@@ -5,6 +5,7 @@
    between neighbours, in which the two also send to each other: together with their receives that
    comes to an end, and alone it would not. A rank that is killed, or whose GPU stops, in the middle
    of a flight ends the other one, which names it. */
+#include "tests/common/by_hand.h"
 #include "runtime/device/cuda/device_cuda.h"
 #include <dlfcn.h>
 #include <setjmp.h>
@@ -191,24 +192,10 @@ static void compare_hops(const float *have, int rank) {
 static void run_rank(int rank, const char *drop, bool no_graph) {
   static const rt_entry entries[] = {{.name = "step", .run = step}, {.name = "hop", .run = hop}};
   const rt_entry *entry = &entries[neighbours];
-  const rt_tensor tensors[] = {{.name = "w",
-                                .kind = RT_PARAM,
-                                .elem = RT_F32,
-                                .arena = RT_WEIGHTS,
-                                .bytes = (ROUNDS + 1) * BYTES,
-                                .view = -1},
-                               {.name = "s",
-                                .kind = RT_OUTPUT,
-                                .elem = RT_F32,
-                                .arena = RT_STATES,
-                                .bytes = ROUNDS * (GATHERED + BYTES) + BYTES,
-                                .view = -1}};
-  const rt_program p = {.abi = RT_ABI_VERSION,
-                        .model = "test",
-                        .compiler = "",
-                        .hash = "",
-                        .target = "sm_80",
-                        .sm = 80,
+  const rt_tensor tensors[] = {
+      FLOATS("w", RT_PARAM, RT_WEIGHTS, (ROUNDS + 1) * BYTES),
+      FLOATS("s", RT_OUTPUT, RT_STATES, ROUNDS * (GATHERED + BYTES) + BYTES)};
+  const rt_program p = {PROGRAM_SM80,
                         .arena_bytes = {tensors[0].bytes, tensors[1].bytes, 64 + BYTES, 16 * BYTES},
                         .send_slot = BYTES,
                         .send_slots = 1,

@@ -5,6 +5,7 @@
    run may not have begun. Then one wait or one record of an event is left out, each in turn:
    some order shows it. Each case is a process of its own, as the stand-in counts calls by
    process. */
+#include "tests/common/by_hand.h"
 #include "runtime/device/cuda/device_cuda.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -54,12 +55,7 @@ static void step(rt_ctx *rt) {
 
 static const rt_entry entry = {.name = "step", .run = step};
 static rt_program program = {
-    .abi = RT_ABI_VERSION,
-    .model = "test",
-    .compiler = "",
-    .hash = "",
-    .target = "sm_80",
-    .sm = 80,
+    PROGRAM_SM80,
     .arena_bytes = {64, 4 * RUNS *BYTES, 6 * LINE, 4 * LINE},
     .ahead_at = 4 * LINE,
     .host_view = 3 * LINE,

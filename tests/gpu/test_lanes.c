@@ -6,6 +6,7 @@
    parameters computed on the host are uploaded directly to their place, and each step reads them
    one by one. While they arrive, a snapshot of parameters and of the host's sums is taken between
    two steps (runtime/device/cuda/cuda_background.c), and a thread reads it. */
+#include "tests/common/by_hand.h"
 #include "runtime/device/cuda/device_cuda.h"
 #include <setjmp.h>
 #include <signal.h>
@@ -147,27 +148,12 @@ static void run_program(bool no_graph) {
                         on = {.name = "step", .run = step_on};
   const rt_entry entry = goes_on ? on : whole;
   static const rt_kernel *const kernels[] = {&adds};
-  const rt_tensor tensors[] = {{.name = "w",
-                                .kind = RT_PARAM,
-                                .elem = RT_F32,
-                                .arena = RT_WEIGHTS,
-                                .bytes = ROUNDS * BYTES,
-                                .view = -1},
-                               {.name = "s",
-                                .kind = RT_OUTPUT,
-                                .elem = RT_F32,
-                                .arena = RT_STATES,
-                                .bytes = ROUNDS * BYTES,
-                                .view = -1}};
+  const rt_tensor tensors[] = {FLOATS("w", RT_PARAM, RT_WEIGHTS, ROUNDS * BYTES),
+                               FLOATS("s", RT_OUTPUT, RT_STATES, ROUNDS * BYTES)};
   const rt_range snapshot[] = {{RT_WEIGHTS, 0, ROWS * BYTES, 0},
                                {RT_HOST_STATES, 0, BYTES, ROWS * BYTES}};
   const bool saves = saving[RT_BACKGROUND_keep].there;
-  rt_program p = {.abi = RT_ABI_VERSION,
-                  .model = "test",
-                  .compiler = "",
-                  .hash = "",
-                  .target = "sm_80",
-                  .sm = 80,
+  rt_program p = {PROGRAM_SM80,
                   .workers = 1,
                   .arena_bytes = {[RT_WEIGHTS] = tensors[0].bytes,
                                   [RT_STATES] = tensors[1].bytes,

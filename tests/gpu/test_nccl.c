@@ -2,6 +2,7 @@
    kind, in several types and cuts, launch by launch and from a graph, and compare with communicator
    local. A rank that is killed, that does not come on the host or on its GPU, or whose NCCL fails
    ends the others, which name it. */
+#include "tests/common/by_hand.h"
 #include "runtime/device/cuda/device_cuda.h"
 #include <dlfcn.h>
 #include <errno.h>
@@ -132,24 +133,10 @@ static bool limited(bool given) {
 static void run_rank(int rank, const rt_axis *mesh, int naxes, Ill ill) {
   static const rt_setting limit = {"made.channels", "16"};
   static const rt_entry entry = {.name = "step", .run = step};
-  const rt_tensor tensors[] = {{.name = "w",
-                                .kind = RT_PARAM,
-                                .elem = RT_F32,
-                                .arena = RT_WEIGHTS,
-                                .bytes = ROOM * 4,
-                                .view = -1},
-                               {.name = "s",
-                                .kind = RT_OUTPUT,
-                                .elem = RT_F32,
-                                .arena = RT_STATES,
-                                .bytes = (int64_t)number_of_rows * ROOM * 4,
-                                .view = -1}};
-  const rt_program p = {.abi = RT_ABI_VERSION,
-                        .model = "test",
-                        .compiler = "",
-                        .hash = "",
-                        .target = "sm_80",
-                        .sm = 80,
+  const rt_tensor tensors[] = {
+      FLOATS("w", RT_PARAM, RT_WEIGHTS, ROOM * 4),
+      FLOATS("s", RT_OUTPUT, RT_STATES, (int64_t)number_of_rows * ROOM * 4)};
+  const rt_program p = {PROGRAM_SM80,
                         .arena_bytes = {ROOM * 4, tensors[1].bytes, 64 + ROOM * 4, 2 * ROOM * 4},
                         .send_slot = ROOM * 4,
                         .send_slots = 1,

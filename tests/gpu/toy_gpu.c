@@ -2,7 +2,7 @@
    every token that it meets, one token after the other. The kernel `learn` has two phases, a
    counter, work memory and more dynamic shared memory than a function has unasked. The environment
    makes it misbehave: TOY_FAULT=N adds N bytes to an address. */
-#include "runtime/rt.h"
+#include "tests/common/by_hand.h"
 #include <stdlib.h>
 
 enum { VOCAB = 256, TOKENS = 64, IO_TOKENS = 0, IO_STEP = 256, IO_SEED = 264, IO_LOSS = 320 };
@@ -128,52 +128,21 @@ static void logits(rt_ctx *rt) {
   rt_launch(rt, &show, (void *[]){rt->arena[RT_WEIGHTS], rt->arena[RT_IO] + IO_OUT});
 }
 
-#define AT(where, at, n, seen) .arena = where, .offset = at, .bytes = n, .view = seen
+#define SEEN(begin, n, at) AT(RT_IO, begin, n), .view = at
 static const rt_tensor tensors[] = {
-    {.name = "w", .rank = 1, .dim = {"Vocab"}, .size = {VOCAB}, AT(RT_WEIGHTS, 0, VOCAB * 4, -1)},
-    {.name = "adam.m.w",
-     .kind = RT_STATE,
-     .rank = 1,
-     .dim = {"Vocab"},
-     .size = {VOCAB},
-     AT(RT_STATES, 0, VOCAB * 4, -1)},
-    {.name = "tokens",
-     .kind = RT_INPUT,
-     .elem = RT_I32,
-     .rank = 2,
-     .dim = {"Batch", "Seq"},
-     .size = {4, 16},
-     .of = "Vocab",
-     .of_size = VOCAB,
-     AT(RT_IO, IO_TOKENS, 256, 0)},
-    {.name = "targets",
-     .kind = RT_INPUT,
-     .elem = RT_I32,
-     .rank = 2,
-     .dim = {"Batch", "Seq"},
-     .size = {4, 16},
-     .of = "Vocab",
-     .of_size = VOCAB,
-     AT(RT_IO, IO_TARGETS, 256, 256)},
-    {.name = "step", .kind = RT_SCALAR, .elem = RT_I32, AT(RT_IO, IO_STEP, 4, 512)},
-    {.name = "seed", .kind = RT_SCALAR, .elem = RT_I64, AT(RT_IO, IO_SEED, 8, 576)},
-    {.name = "loss", .kind = RT_OUTPUT, AT(RT_IO, IO_LOSS, 4, 640)},
-    {.name = "eval.loss", .kind = RT_OUTPUT, AT(RT_IO, IO_EVAL, 4, 704)},
-    {.name = "logits.tokens",
-     .kind = RT_INPUT,
-     .elem = RT_I32,
-     .rank = 2,
-     .dim = {"Batch", "Seq"},
-     .size = {1, 16},
-     .of = "Vocab",
-     .of_size = VOCAB,
-     AT(RT_IO, IO_ASK, 64, 768)},
-    {.name = "out.logits",
-     .kind = RT_OUTPUT,
-     .rank = 3,
-     .dim = {"Batch", "Seq", "Vocab"},
-     .size = {1, 16, VOCAB},
-     AT(RT_IO, IO_OUT, 16 * VOCAB * 4, -1)},
+    VALUE("w", RT_PARAM, RT_F32, AT(RT_WEIGHTS, 0, VOCAB * 4), .view = -1, .rank = 1,
+          .dim = {"Vocab"}, .size = {VOCAB}),
+    VALUE("adam.m.w", RT_STATE, RT_F32, AT(RT_STATES, 0, VOCAB * 4), .view = -1, .rank = 1,
+          .dim = {"Vocab"}, .size = {VOCAB}),
+    INPUT("tokens", 4, 16, VOCAB, SEEN(IO_TOKENS, 256, 0)),
+    INPUT("targets", 4, 16, VOCAB, SEEN(IO_TARGETS, 256, 256)),
+    VALUE("step", RT_SCALAR, RT_I32, SEEN(IO_STEP, 4, 512)),
+    VALUE("seed", RT_SCALAR, RT_I64, SEEN(IO_SEED, 8, 576)),
+    VALUE("loss", RT_OUTPUT, RT_F32, SEEN(IO_LOSS, 4, 640)),
+    VALUE("eval.loss", RT_OUTPUT, RT_F32, SEEN(IO_EVAL, 4, 704)),
+    INPUT("logits.tokens", 1, 16, VOCAB, SEEN(IO_ASK, 64, 768)),
+    VALUE("out.logits", RT_OUTPUT, RT_F32, AT(RT_IO, IO_OUT, 16 * VOCAB * 4), .view = -1, .rank = 3,
+          .dim = {"Batch", "Seq", "Vocab"}, .size = {1, 16, VOCAB}),
 };
 static const rt_entry entries[] = {{.name = "init", .run = init},
                                    {.name = "step", .run = step, .work_bytes = 1280},

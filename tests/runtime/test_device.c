@@ -1,6 +1,7 @@
 /* The pool, the processor and the data sets: every chunk once whatever the number of workers,
    waking after sleep, scratch of one's own; permutations, windows, columns, splits. */
 #include "folder.h"
+#include "tests/common/by_hand.h"
 #include "runtime/data/data.h"
 #include "runtime/data/shuffle.h"
 #include <setjmp.h>
@@ -91,34 +92,13 @@ enum { BATCH = 2, SEQ = 4 };
 
 static void nothing(rt_ctx *rt) { (void)rt; }
 static const rt_entry no_entries[] = {{.name = "step", .run = nothing}};
-#define WHOLE 0, {{0, 0}}, NULL, 0, {0}, 0, 0, RT_STAGES_ALL, 0, 0, 0, 0, false, false
-static const rt_tensor token_inputs[] = {{"tokens",
-                                          RT_INPUT,
-                                          RT_I32,
-                                          2,
-                                          {"Batch", "Seq"},
-                                          {BATCH, SEQ},
-                                          "Vocab",
-                                          200,
-                                          RT_IO,
-                                          0,
-                                          32,
-                                          WHOLE},
-                                         {"targets",
-                                          RT_INPUT,
-                                          RT_I32,
-                                          2,
-                                          {"Batch", "Seq"},
-                                          {BATCH, SEQ},
-                                          "Vocab",
-                                          200,
-                                          RT_IO,
-                                          64,
-                                          32,
-                                          WHOLE}};
+static const rt_tensor token_inputs[] = {INPUT("tokens", BATCH, SEQ, 200, AT(RT_IO, 0, 32)),
+                                         INPUT("targets", BATCH, SEQ, 200, AT(RT_IO, 64, 32))};
 static const rt_tensor column_inputs[] = {
-    {"image", RT_INPUT, RT_F32, 2, {"Batch", "Pixel"}, {BATCH, 3}, NULL, 0, RT_IO, 0, 24, WHOLE},
-    {"label", RT_INPUT, RT_I32, 1, {"Batch"}, {BATCH}, "Class", 10, RT_IO, 64, 8, WHOLE}};
+    VALUE("image", RT_INPUT, RT_F32, AT(RT_IO, 0, 24), .rank = 2, .dim = {"Batch", "Pixel"},
+          .size = {BATCH, 3}),
+    VALUE("label", RT_INPUT, RT_I32, AT(RT_IO, 64, 8), .rank = 1, .dim = {"Batch"}, .size = {BATCH},
+          .of = "Class", .of_size = 10)};
 
 static rt_program program(const rt_tensor *t, int n, const rt_setting *s, int ns) {
   return (rt_program){.abi = RT_ABI_VERSION,

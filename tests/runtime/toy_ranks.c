@@ -9,7 +9,7 @@
 
    Environment, for tests of faults: TOY_NAN=n the loss of step n is NaN; TOY_SLOW=ms a step takes
    so long; TOY_DIE=n:rank kills that rank in step n. */
-#include "runtime/rt.h"
+#include "tests/common/by_hand.h"
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -190,52 +190,26 @@ static void logits(rt_ctx *rt) { /* each rank of tensor keeps its columns */
 
 #define BY_DATA .nsplits = 1, .split = {{0, 0}}
 #define BY_TENSOR .nsplits = 1, .split = {{0, 1}}
-#define AT(place, where, n) .arena = place, .offset = where, .bytes = n
-#define INPUT(n, b, where, more)                                                                   \
-  {                                                                                                \
-    .name = n, .kind = RT_INPUT, .elem = RT_I32, .rank = 2, .dim = {"Batch", "Seq"},               \
-    .size = {b, SEQ}, .of = "Vocab", .of_size = VOCAB, AT(RT_IO, where, b * SEQ * 4), more         \
-  }
-#define SCALAR(n, k, e, where, bytes)                                                              \
-  { .name = n, .kind = k, .elem = e, AT(RT_IO, where, bytes) }
 static const rt_flat flat = {
     .bucket = BUCKET, .begin = 0, .rounds = 1, .shard = 2 * OWN, .naxes = 1, .axis = {0}};
 static const rt_tensor tensors[] = {
-    {.name = "w",
-     .kind = RT_PARAM,
-     .elem = RT_F32,
-     .rank = 2,
-     .dim = {"Vocab", "Next"},
-     .size = {LOCAL_VOCAB, VOCAB},
-     AT(RT_WEIGHTS, 0, W_BYTES),
-     BY_TENSOR},
-    {.name = "w.momentum",
-     .kind = RT_STATE,
-     .elem = RT_F32,
-     .rank = 2,
-     .dim = {"Vocab", "Next"},
-     .size = {LOCAL_VOCAB, VOCAB},
-     AT(RT_STATES, 0, M_CELLS * 4),
-     BY_TENSOR,
-     .flat = ZERO ? &flat : NULL},
-    INPUT("tokens", LOCAL_BATCH, IO_TOKENS, BY_DATA),
-    INPUT("targets", LOCAL_BATCH, IO_TARGETS, BY_DATA),
-    SCALAR("step", RT_SCALAR, RT_I32, IO_STEP, 4),
-    SCALAR("seed", RT_SCALAR, RT_I64, IO_SEED, 8),
-    SCALAR("mesh.of.tensor", RT_SCALAR, RT_I32, IO_TENSOR, 4),
-    SCALAR("loss", RT_OUTPUT, RT_F32, IO_LOSS, 4),
-    SCALAR("eval.loss", RT_OUTPUT, RT_F32, IO_EVAL, 4),
-    SCALAR("lr", RT_OUTPUT, RT_F32, IO_LR, 4),
-    INPUT("logits.tokens", 1, IO_ASK, .nsplits = 0),
-    {.name = "out.logits",
-     .kind = RT_OUTPUT,
-     .elem = RT_F32,
-     .rank = 3,
-     .dim = {"Batch", "Seq", "Vocab"},
-     .size = {1, SEQ, LOCAL_VOCAB},
-     AT(RT_IO, IO_OUT, SEQ *LOCAL_VOCAB * 4),
-     .nsplits = 1,
-     .split = {{2, 1}}},
+    VALUE("w", RT_PARAM, RT_F32, AT(RT_WEIGHTS, 0, W_BYTES), .rank = 2, .dim = {"Vocab", "Next"},
+          .size = {LOCAL_VOCAB, VOCAB}, BY_TENSOR),
+    VALUE("w.momentum", RT_STATE, RT_F32, AT(RT_STATES, 0, M_CELLS * 4), .rank = 2,
+          .dim = {"Vocab", "Next"}, .size = {LOCAL_VOCAB, VOCAB}, BY_TENSOR,
+          .flat = ZERO ? &flat : NULL),
+    INPUT("tokens", LOCAL_BATCH, SEQ, VOCAB, AT(RT_IO, IO_TOKENS, LOCAL_BATCH *SEQ * 4), BY_DATA),
+    INPUT("targets", LOCAL_BATCH, SEQ, VOCAB, AT(RT_IO, IO_TARGETS, LOCAL_BATCH *SEQ * 4), BY_DATA),
+    VALUE("step", RT_SCALAR, RT_I32, AT(RT_IO, IO_STEP, 4)),
+    VALUE("seed", RT_SCALAR, RT_I64, AT(RT_IO, IO_SEED, 8)),
+    VALUE("mesh.of.tensor", RT_SCALAR, RT_I32, AT(RT_IO, IO_TENSOR, 4)),
+    VALUE("loss", RT_OUTPUT, RT_F32, AT(RT_IO, IO_LOSS, 4)),
+    VALUE("eval.loss", RT_OUTPUT, RT_F32, AT(RT_IO, IO_EVAL, 4)),
+    VALUE("lr", RT_OUTPUT, RT_F32, AT(RT_IO, IO_LR, 4)),
+    INPUT("logits.tokens", 1, SEQ, VOCAB, AT(RT_IO, IO_ASK, SEQ * 4)),
+    VALUE("out.logits", RT_OUTPUT, RT_F32, AT(RT_IO, IO_OUT, SEQ *LOCAL_VOCAB * 4), .rank = 3,
+          .dim = {"Batch", "Seq", "Vocab"}, .size = {1, SEQ, LOCAL_VOCAB}, .nsplits = 1,
+          .split = {{2, 1}}),
 };
 static const rt_entry entries[] = {
     {"init", init, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
