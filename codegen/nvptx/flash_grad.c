@@ -220,15 +220,10 @@ static void begin_sums(FlashGpu *flash, FlashBackward *backward) {
   warp_fill(&flash->w, &backward->second, emit_f32(flash->e, 0));
 }
 
-/* A number that is read at this point: what is computed with it does not wait in registers while
-   the loops run. */
-static LLVMValueRef read_now(FlashGpu *flash, LLVMValueRef number) {
-  return simt_asm(flash->e, "mov.b32 $0, $1;", "=r,r", flash->w.i32, 1, &number, false);
-}
-
 static void put(FlashGpu *flash, FlashBackward *backward) {
   Warp now = flash->w;
-  flash->w.lane = read_now(flash, now.lane), flash->w.warp = read_now(flash, now.warp);
+  flash->w.lane = simt_read_now(flash->e, now.lane);
+  flash->w.warp = simt_read_now(flash->e, now.warp);
   LLVMValueRef scale = emit_f32(flash->e, flash->f.scale), scales[] = {scale, scale};
   ValueId first = flash->rows_are_keys ? flash->f.dk : flash->f.dq;
   flash_put(flash, first, &backward->first, scales);

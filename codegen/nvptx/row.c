@@ -157,19 +157,11 @@ static void some_points(RowKernel *kernel, LLVMValueRef first, int64_t n, int64_
   expr_forget(kernel->e);
 }
 
-/* The thread's number, in machine code that LLVM does not look into: else it would keep all values
-   of a walk without a loop in registers for the next one, which reads them again. */
-static void forget_walk(RowKernel *kernel) {
-  LLVMTypeRef type = LLVMTypeOf(kernel->thread);
-  bool wide = LLVMGetIntTypeWidth(type) == 64;
-  kernel->thread = simt_asm(kernel->e, wide ? "mov.b64 $0, $1;" : "mov.b32 $0, $1;",
-                            wide ? "=l,l" : "=r,r", type, 1, &kernel->thread, false);
-}
-
-/* Whole turns in a loop, then what is left. */
+/* Whole turns in a loop, then what is left. Values of a walk without a loop would otherwise stay in
+   registers for the next one, which reads them again. */
 static void turns(RowKernel *kernel) {
   Emit *e = kernel->e;
-  if (kernel->pass) forget_walk(kernel);
+  if (kernel->pass) kernel->thread = simt_read_now(e, kernel->thread);
   int64_t turn = kernel->group * kernel->vectors, whole = kernel->length / turn;
   if (whole) {
     Loop loop = emit_loop(e, emit_index(e, 0), emit_index(e, whole * turn), turn, 0, NULL);

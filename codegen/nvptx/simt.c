@@ -166,3 +166,10 @@ LLVMValueRef simt_asm(Emit *e, const char *text, const char *constraints, LLVMTy
   }
   return call;
 }
+
+LLVMValueRef simt_read_now(Emit *e, LLVMValueRef number) {
+  LLVMTypeRef type = LLVMTypeOf(number);
+  bool wide = LLVMGetIntTypeWidth(type) == 64;
+  return simt_asm(e, wide ? "mov.b64 $0, $1;" : "mov.b32 $0, $1;", wide ? "=l,l" : "=r,r", type, 1,
+                  &number, false);
+}
