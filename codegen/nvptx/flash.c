@@ -77,10 +77,15 @@ static void scale_row(FlashGpu *flash, FlashForward *forward, int half, LLVMValu
 }
 
 static void drop(FlashGpu *flash, const FlashBlock *flash_block, FlashForward *forward) {
-  for (int i = 0; flash->f.kept != NO_VALUE && i < forward->scores.n; i++) {
-    LLVMValueRef p = warp_get(&flash->w, &forward->scores, i);
-    warp_set(&flash->w, &forward->scores, i,
-             LLVMBuildFMul(flash->e->builder, p, flash_kept(flash, flash_block, i), ""));
+  LLVMValueRef kept[KEPT_AT_ONCE];
+  if (flash->f.kept == NO_VALUE) return;
+  for (int i = 0; i < forward->scores.n; i += KEPT_AT_ONCE) {
+    flash_kept(flash, flash_block, i, &forward->scores, kept);
+    for (int j = 0; j < KEPT_AT_ONCE; j++) {
+      LLVMValueRef p = warp_get(&flash->w, &forward->scores, i + j);
+      p = LLVMBuildFMul(flash->e->builder, p, kept[j], "");
+      warp_set(&flash->w, &forward->scores, i + j, p);
+    }
   }
 }
 

@@ -112,8 +112,11 @@ void flash_scores(FlashGpu *flash, const Registers *out, int r, int c, LLVMValue
 /* out += p times the slice of column tile c */
 void flash_apply(FlashGpu *flash, const Registers *out, const Registers *p, int c,
                  LLVMValueRef stage);
-/* The factor of dropout on score i of the lane; 1 without dropout. */
-LLVMValueRef flash_kept(FlashGpu *flash, const FlashBlock *block, int i);
+/* The factors of dropout on probabilities i, i + 1, .. of the lane, as many as this: random numbers
+   of more at once would fill the registers. Those that are all 0 need none. */
+enum { KEPT_AT_ONCE = 4 };
+void flash_kept(FlashGpu *flash, const FlashBlock *block, int i, const Registers *p,
+                LLVMValueRef factor[KEPT_AT_ONCE]);
 /* Scores that the mask or the end of the columns excludes become minus 1e30; others are capped and
    get their bias, and slopes, if there are any, get the slopes of the cap. */
 void flash_mask(FlashGpu *flash, const Registers *scores, const Registers *slopes,

@@ -176,13 +176,16 @@ static void differences(FlashGpu *flash, FlashBackward *backward, const FlashBlo
   Warp *w = &flash->w;
   LLVMBuilderRef builder = flash->e->builder;
   bool drops = flash->f.kept != NO_VALUE;
+  LLVMValueRef kept[KEPT_AT_ONCE] = {NULL};
   for (int i = 0; i < backward->p.n; i++) {
-    LLVMValueRef p = warp_get(w, &backward->p, i), dp = warp_get(w, &backward->ds, i), kept = NULL;
-    if (drops) kept = flash_kept(flash, block, i), dp = LLVMBuildFMul(builder, dp, kept, "");
+    int at = i % KEPT_AT_ONCE;
+    if (drops && !at) flash_kept(flash, block, i, &backward->p, kept);
+    LLVMValueRef p = warp_get(w, &backward->p, i), dp = warp_get(w, &backward->ds, i);
+    if (drops) dp = LLVMBuildFMul(builder, dp, kept[at], "");
     LLVMValueRef ds = LLVMBuildFMul(builder, LLVMBuildFSub(builder, dp, delta[i], ""), p, "");
     if (backward->slopes.n) ds = LLVMBuildFMul(builder, ds, warp_get(w, &backward->slopes, i), "");
     warp_set(w, &backward->ds, i, ds);
-    if (drops) warp_set(w, &backward->p, i, LLVMBuildFMul(builder, p, kept, ""));
+    if (drops) warp_set(w, &backward->p, i, LLVMBuildFMul(builder, p, kept[at], ""));
   }
 }
 

@@ -205,12 +205,34 @@ static LLVMValueRef admitted(FlashGpu *flash_gpu, const FlashBlock *block, int i
   return in ? LLVMBuildAnd(flash_gpu->e->builder, in, yes, "") : yes;
 }
 
-LLVMValueRef flash_kept(FlashGpu *flash, const FlashBlock *block, int i) {
+static LLVMValueRef kept(FlashGpu *flash, const FlashBlock *block, int i) {
   LLVMValueRef key;
-  if (flash->f.kept == NO_VALUE) return emit_f32(flash->e, 1);
   Point p = score_point(flash, block, i, &key);
   AttentionHead head = flash_head(flash);
   return attention_head_kept(&head, &p, key, 1);
+}
+
+/* i1: one of these is not 0; probabilities have no sign. */
+static LLVMValueRef some(FlashGpu *flash, const Registers *p, int first, int n) {
+  LLVMBuilderRef builder = flash->e->builder;
+  LLVMValueRef all = warp_i32(&flash->w, 0);
+  for (int i = first; i < first + n; i++) {
+    LLVMValueRef bits = LLVMBuildBitCast(builder, warp_get(&flash->w, p, i), flash->w.i32, "");
+    all = LLVMBuildOr(builder, all, bits, "");
+  }
+  return LLVMBuildICmp(builder, LLVMIntNE, all, warp_i32(&flash->w, 0), "");
+}
+
+void flash_kept(FlashGpu *flash, const FlashBlock *block, int i, const Registers *p,
+                LLVMValueRef factor[KEPT_AT_ONCE]) {
+  Warp *w = &flash->w;
+  Registers factors = warp_registers(w, w->f32, KEPT_AT_ONCE);
+  must(i + KEPT_AT_ONCE <= p->n, "kernel %s: %d scores of a lane", flash->e->k->name, p->n);
+  warp_fill(w, &factors, emit_f32(flash->e, 1));
+  Branch branch = emit_if(flash->e, some(flash, p, i, KEPT_AT_ONCE));
+  for (int j = 0; j < KEPT_AT_ONCE; j++) warp_set(w, &factors, j, kept(flash, block, i + j));
+  emit_end_if(flash->e, branch);
+  for (int j = 0; j < KEPT_AT_ONCE; j++) factor[j] = warp_get(w, &factors, j);
 }
 
 static void add_bias(FlashGpu *flash, const Registers *scores, const FlashBlock *block) {

@@ -43,8 +43,8 @@ LLVMValueRef simt_ballot(Emit *e, LLVMValueRef bit); /* i32: bit n is that of la
    convergent, and its constraints should name ~{memory} if it touches memory. */
 LLVMValueRef simt_asm(Emit *e, const char *text, const char *constraints, LLVMTypeRef result, int n,
                       LLVMValueRef *args, bool pure);
-/* A number that is read at this point, in machine code that LLVM does not look into: what is computed
-   with it does not wait in registers from where the same was computed before. */
+/* A number that is read at this point, in machine code that LLVM does not look into: what is
+   computed with it does not wait in registers from where the same was computed before. */
 LLVMValueRef simt_read_now(Emit *e, LLVMValueRef number);
 /* Machine intrinsics without overloads, such as llvm.nvvm.ex2.approx.ftz.f. */
 LLVMValueRef simt_intrinsic(Emit *e, const char *name, int n, LLVMValueRef *args);
