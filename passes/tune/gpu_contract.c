@@ -98,8 +98,10 @@ static double share_cycles(const GemmPlan *plan) {
   return TAKE_SHARE + (double)(pieces * plan->tile[GEMM_M] * plan->tile[GEMM_N] * 4) / LOADED;
 }
 
+/* The second phase, and what it adds up: sums of ranges of k, or of columns. */
 static double reduce_cycles(const GemmPlan *plan) {
-  return plan->phases == 1 ? 0 : 4000 + (double)plan->workspace * 2 / 1000;
+  int64_t bytes = gemm_is_split(plan) ? plan->workspace : lines_workspace(&plan->lines);
+  return plan->phases == 1 ? 0 : 4000 + (double)bytes * 2 / 1000;
 }
 
 /* Cycles that an element takes longer in the epilogue, if each vector of a ragged tile is stored
