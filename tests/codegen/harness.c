@@ -193,3 +193,13 @@ double harness_time(Harness *h, int times) {
   remove_folder(h->arena, folder);
   return best;
 }
+
+void harness_squares(Harness *h, int i, const char *elem, int64_t width) {
+  int m = i & 1 ? 200 : 256, n = i & 2 ? (int)width : 136, k = 72 + 64 * (i % 3);
+  const char *dims = arena_printf(h->arena, "[M:%d, N:%d]", m, n);
+  harness_add(h, "kernel @k%d(%%0 : %s[K:%d, M:%d], %%1 : %s[K:%d, N:%d])", i, elem, k, m, elem, k,
+              n);
+  harness_add(h, " {family = \"contract\"} {\n  %%2 = dot[K] %%0, %%1 : %s%s\n", elem, dims);
+  harness_add(h, "  %%3 = cast %%2 : f32%s\n  %%4 = mul %%3, %%3 : f32%s\n", dims, dims);
+  harness_add(h, "  %%5 = sum[M] %%4 : f32[N:%d]\n  return %%2, %%5\n}\n", n);
+}

@@ -88,6 +88,9 @@ const char *harness_type(Harness *h, const char *elem, int n, const char *const 
                          const int64_t *size);
 const char *harness_dense(Harness *h, const char *elem, int n, const char *const *dim,
                           const int64_t *size);
+/* Kernel @k<i>: a product, and the squares of what it stores summed over its rows (norms of
+   gradients). */
+void harness_squares(Harness *h, int i, const char *elem, int64_t width);
 /* ns of processor time per call of all phases of a kernel, best of `times`; for benchmarks. The
  * kernel must be the only one. */
 double harness_time(Harness *h, int times);

@@ -378,6 +378,7 @@ static void with_columns(void **state) {
     Harness *h = harness_new(machine);
     h->low = -1, h->high = 1, h->cut = of[c].cut, h->multiprocessors = 3;
     for (int i = 0; i < 8; i++) add_columns(h, i, of[c].elem);
+    for (int i = 8; i < 12; i++) harness_squares(h, i, of[c].elem, 256);
     assert_int_equal(harness_run(h, of[c].tolerance), 0);
     harness_free(h);
   }
@@ -469,7 +470,7 @@ static void warpgroups(void **state) {
 }
 
 /* wgmma in equal shares: CTAs that have parts of several tiles and of one, sums that two and more
-   of them make, shares of whole tiles; a sum of columns; the places of experts summed. */
+   of them make, shares of whole tiles; sums of columns; the places of experts summed. */
 static void equal_shares(void **state) {
   static const Routed routed = {2, 2, 256, 72, 136};
   static const struct {
@@ -488,6 +489,7 @@ static void equal_shares(void **state) {
     for (int k = 0; k < 8; k++) add_turned(h, k, of[i].c.elem, of[i].width);
     for (int k = 8; k < 12; k++) add_columns(h, k, of[i].c.elem);
     add_summed_places(h, 12, of[i].c.elem, &routed);
+    for (int k = 13; k < 17; k++) harness_squares(h, k, of[i].c.elem, of[i].width);
     assert_int_equal(harness_run(h, 2e-3), 0);
     harness_free(h);
   }

@@ -100,6 +100,7 @@ static void columns_are_summed(void **state) {
   for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
     Harness *h = leaving((int)i, of[i].cut);
     for (int k = 0; k < 8; k++) add_columns(h, k, "bf16", of[i].width);
+    for (int k = 0; k < 4; k++) harness_squares(h, k, "bf16", of[i].width);
     assert_int_equal(harness_run(h, 8e-3), 0);
     harness_free(h);
   }
