@@ -39,6 +39,7 @@ enum { MMA, WGMMA }; /* instructions of products; wgmma is sm_90a's alone, no ne
               .join = true,                                                                        \
               .sums = true,                                                                        \
               .narrow_from = 512,                                                                  \
+              .squares = 8 << 20,                                                                  \
               .listed = 1 << 19,                                                                   \
               .sm = number,                                                                        \
               .wgmma = (math) == WGMMA,                                                            \

@@ -1,10 +1,11 @@
 /* fuse: every function of entries and bodies becomes loads, stores, loops, views and kernels.
 
-   Six rewrites come first. Element-wise work on stacked results of loops moves into their rounds
-   (loop_sinking.c), values that are too large are computed in blocks (fuse_blocks.c), products
-   that views show keep their type (fuse_narrow.c), rounds of a ring end early (fuse_early.c),
-   contractions with large results sink to their first use (fuse_sink.c), and operands of concats
-   are made in place (fuse_concat.c).
+   Seven rewrites come first. Sums of squares begin where products are made (fuse_squares.c),
+   element-wise work on stacked results of loops moves into their rounds (loop_sinking.c), values
+   that are too large are computed in blocks (fuse_blocks.c), products that views show keep their
+   type (fuse_narrow.c), rounds of a ring end early (fuse_early.c), contractions with large results
+   sink to their first use (fuse_sink.c), and operands of concats are made in place
+   (fuse_concat.c).
 
    One walk over the ops in program order puts each op into a group (fuse_group.c). Contractions,
    attention, scatters and reductions open groups. An element-wise op joins the group that makes
@@ -105,6 +106,7 @@ static void cut_into_blocks(Module *module) {
 }
 
 void pass_fuse(Module *module) {
+  fuse_squares(module);
   fuse_rounds(module);
   fuse_feed(module);
   for (uint32_t i = 0; i < module->fns.n && !module->unread; i++)

@@ -83,6 +83,9 @@ void fuse_rounds(Module *m);
    rounds */
 void fuse_feed(Module *m);
 
+/* fuse_squares.c: sums of squares of products begin where these are made */
+void fuse_squares(Module *m);
+
 /* fuse_blocks.c: f, or f with its largest value computed in blocks by a loop over *body */
 Fn *fuse_blocks(Module *m, Fn *f, Fn **body);
 

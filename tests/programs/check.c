@@ -55,6 +55,7 @@ static bool fail(Ctx *c, const char *what) {
 
 static void describe(Module *m) {
   m->target.workers = 2, m->target.join = true, m->target.sums = true;
+  m->target.squares = 1;
 }
 
 static bool through_shardc(Side *s, const char *text, size_t n, const char *until,
