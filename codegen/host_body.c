@@ -1,31 +1,13 @@
-/* Host writer: one C function per body and entry.
-
-   A body gets its frame, the addresses of its arguments in[] (in[0]: the loop counter) and of its
-   results out[]. A loop computes both for each round: invariant addresses, base + i * stride for
-   stacked ones, and for carried values
-     - the same address in every round when the body updates them in place;
-     - the slices of a saved result, when the body saves its argument: round i reads slice i, writes
-       the next one;
-     - otherwise two buffers in turn, chosen so that the last round writes the loop's result.
-   A result that continues an operand has its buffer, or begins with a copy of it.
-
-   For messages that cross rounds (flight.h), the loop starts an all-gather for a later round, and
-   waits for the reduce-scatter of the previous one; the round finds its buffer of each ring after
-   its arguments in in[]. */
-#include "host.h"
+/* Host writer: one C function per body and entry. A body gets its frame, the addresses of its
+   arguments in[] (in[0]: the loop counter) and of its results out[]; host_loops.c writes the loops
+   that call it. */
+#include "host_body.h"
 #include "device_code.h"
 #include "ir/bytes.h"
 #include "ir/schedule/flight.h"
 #include "ir/schedule/message.h"
-#include "ir/schedule/pipeline_schedule.h"
 
-typedef struct HostBody {
-  HostWriter *h;
-  const Fn *f;
-  uint32_t *number; /* of each value, as printed */
-} HostBody;
-
-static const Value *value(const HostBody *host, ValueId v) { return &host->f->values.at[v]; }
+const Value *host_value(const HostBody *host, ValueId v) { return &host->f->values.at[v]; }
 
 static void number_values(HostBody *host) {
   const Fn *f = host->f;
@@ -36,34 +18,36 @@ static void number_values(HostBody *host) {
     for (uint32_t k = 0; k < f->ops.at[i].nout; k++) host->number[f->ops.at[i].out + k] = n++;
 }
 
-static const char *plus(HostBody *host, const char *base, int64_t offset) {
+const char *host_plus(HostBody *host, const char *base, int64_t offset) {
   return offset ? arena_printf(host->h->m->arena, "%s + %lld", base, (long long)offset) : base;
 }
 
-/* The variable that has the frame of a tier. */
-static const char *frame_word(Tier t) { return t == TIER_device ? "frame" : tier_name(t); }
+const char *host_frame_word(Tier t) { return t == TIER_device ? "frame" : tier_name(t); }
 
-static const char *address(HostBody *host, ValueId v) {
-  const Storage *storage = &value(host, v)->storage;
+const char *host_address(HostBody *host, ValueId v) {
+  const Storage *storage = &host_value(host, v)->storage;
   Arena *arena = host->h->m->arena;
   must(storage->at >= 0, "host: value %u of %s is at %lld", v, host->f->name,
        (long long)storage->at);
   switch (storage->place) {
-  case PLACE_FRAME: return plus(host, frame_word(value(host, v)->type.tier), storage->at);
-  case PLACE_ARG: return plus(host, arena_printf(arena, "in[%u]", storage->slot), storage->at);
-  case PLACE_RESULT: return plus(host, arena_printf(arena, "out[%u]", storage->slot), storage->at);
+  case PLACE_FRAME:
+    return host_plus(host, host_frame_word(host_value(host, v)->type.tier), storage->at);
+  case PLACE_ARG: return host_plus(host, arena_printf(arena, "in[%u]", storage->slot), storage->at);
+  case PLACE_RESULT:
+    return host_plus(host, arena_printf(arena, "out[%u]", storage->slot), storage->at);
   case PLACE_RING:
-    return plus(host, arena_printf(arena, "in[%u]", host->f->args.n + storage->slot), storage->at);
+    return host_plus(host, arena_printf(arena, "in[%u]", host->f->args.n + storage->slot),
+                     storage->at);
   case PLACE_GLOBAL: {
     const Global *global = host->h->m->globals.at[storage->slot];
-    return plus(host, arena_word(global_arena(global)), global->storage.at + storage->at);
+    return host_plus(host, arena_word(global_arena(global)), global->storage.at + storage->at);
   }
   default: bug("host: value %u of %s has no place", v, host->f->name);
   }
 }
 
 static const char *label(HostBody *host, ValueId v) {
-  const Storage *storage = &value(host, v)->storage;
+  const Storage *storage = &host_value(host, v)->storage;
   const char *type = type_text(host->h->m, value_type(host->f, v));
   const char *name =
       storage->place == PLACE_GLOBAL ? host->h->m->globals.at[storage->slot]->name : "";
@@ -71,15 +55,15 @@ static const char *label(HostBody *host, ValueId v) {
                       type);
 }
 
-static void put_label(HostBody *host, ValueId v, const char *end) {
+void host_put_label(HostBody *host, ValueId v, const char *end) {
   host_put(host->h, " /* ");
   host_comment(host->h, label(host, v));
   host_put(host->h, " */%s", end);
 }
 
 static void put_buffer(HostBody *host, ValueId v) {
-  host_put(host->h, "        %s,", address(host, v));
-  put_label(host, v, "\n");
+  host_put(host->h, "        %s,", host_address(host, v));
+  host_put_label(host, v, "\n");
 }
 
 /* ---- kernels ---- */
@@ -92,10 +76,10 @@ static void put_place(HostBody *host, const Op *o) {
   host_put(host->h, " */");
 }
 
-static const char *work_at(HostBody *host, const Op *o, Tier t) {
+const char *host_work_at(HostBody *host, const Op *o, Tier t) {
   must(!op_work(o, t) || attr_get(&o->attrs, tier_work(t)),
        "host: %s in %s has no place for its work", op_name(o->code), host->f->name);
-  return plus(host, frame_word(t), attr_int(&o->attrs, tier_work(t), 0));
+  return host_plus(host, host_frame_word(t), attr_int(&o->attrs, tier_work(t), 0));
 }
 
 static void put_kernel(HostBody *host, const Op *o) {
@@ -108,108 +92,23 @@ static void put_kernel(HostBody *host, const Op *o) {
   for (uint32_t i = 0; i < o->nin; i++) put_buffer(host, o->in[i]);
   for (uint32_t i = 0; i < o->nout; i++) put_buffer(host, o->out + i);
   if (attr_int(&o->callee->attrs, ATTR_workspace, 0))
-    host_put(host->h, "        %s, /* workspace */\n", work_at(host, o, kernel_tier(o->callee)));
+    host_put(host->h, "        %s, /* workspace */\n",
+             host_work_at(host, o, kernel_tier(o->callee)));
   host_put(host->h, "    };\n");
   host_call(host->h, "    ", CALL_rt_launch);
   host_put(host->h, "&%s, buffers);\n  }\n", kernel_symbol(host->h->m, o->callee));
 }
 
-/* ---- loops ---- */
-
-typedef struct HostLoop {
-  const Op *o;
-  uint32_t carry, invariant;
-  int64_t trip, first;
-  bool reverse;
-  Str dim;
-  FlightList flights; /* of the body, over rounds */
-} HostLoop;
-
-static HostLoop loop_of(const Module *m, const Op *o) {
-  must(o->ngroups == 1 && o->callee->args.n == o->nin + 1,
-       "host: loop body %s does not fit its call", o->callee->name);
-  return (HostLoop){o,
-                    (uint32_t)attr_int(&o->attrs, ATTR_carry, 0),
-                    (uint32_t)attr_int(&o->attrs, ATTR_invariant, 0),
-                    attr_int(&o->attrs, ATTR_trip, 0),
-                    loop_first(o),
-                    attr_int(&o->attrs, ATTR_reverse, 0) != 0,
-                    o->group[0].from[0],
-                    flights_over(m->arena, o->callee)};
-}
-
-static int64_t step_bytes(HostBody *host, const HostLoop *loop, ValueId v) {
-  const Value *x = value(host, v);
-  return x->storage.stride[type_find(&x->type, loop->dim)] * elem_bytes(x->type.elem);
-}
-
-/* In a stack of these rounds only, slice 0 is the first round's. */
-static const char *slice(HostBody *host, const HostLoop *loop, ValueId v, const char *index) {
-  int64_t step = step_bytes(host, loop, v),
-          begin = loop_base(loop->o, value_type(host->f, v)) * step;
-  int64_t slots = loop_slots(loop->o, value_type(host->f, v));
-  Arena *arena = host->h->m->arena;
-  if (slots)
-    return arena_printf(arena, "%s + %s %% %lld * %lld", address(host, v), index, (long long)slots,
-                        (long long)step);
-  const char *at = arena_printf(arena, "%s + %s * %lld", address(host, v), index, (long long)step);
-  return begin ? arena_printf(arena, "%s - %lld", at, (long long)-begin) : at;
-}
-
-static void put_copy(HostBody *host, const char *to, ValueId from) {
-  const char *have = address(host, from);
+void host_put_copy(HostBody *host, const char *to, ValueId from) {
+  const char *have = host_address(host, from);
   if (!strcmp(to, have)) return;
   host_call(host->h, "  ", CALL_rt_copy);
-  host_put(host->h, "%s, %s, %lld);", to, have, (long long)value_span_bytes(value(host, from)));
-  put_label(host, from, "\n");
+  host_put(host->h, "%s, %s, %lld);", to, have,
+           (long long)value_span_bytes(host_value(host, from)));
+  host_put_label(host, from, "\n");
 }
 
-static const char *second_buffer(HostBody *host, const HostLoop *loop, uint32_t j) {
-  int64_t at = loop_second_at(loop->o, j);
-  return plus(host, frame_word(value(host, loop->o->out + j)->type.tier), at < 0 ? 0 : at);
-}
-
-/* Prepares carried value j before the first round. */
-static void put_carry_start(HostBody *host, const HostLoop *loop, uint32_t j) {
-  uint32_t saved = loop_saved(loop->o, j);
-  ValueId r = loop->o->out + j;
-  if (saved)
-    put_copy(host,
-             slice(host, loop, loop->o->out + saved,
-                   arena_printf(host->h->m->arena, "%lld",
-                                (long long)(loop->first + (loop->reverse ? loop->trip - 1 : 0)))),
-             loop->o->in[j]);
-  else if (loop_returns_arg(loop->o, j, j + 1)) put_copy(host, address(host, r), loop->o->in[j]);
-}
-
-static const char *carry_in(HostBody *host, const HostLoop *loop, uint32_t j) {
-  const char *result = address(host, loop->o->out + j), *first = address(host, loop->o->in[j]);
-  uint32_t saved = loop_saved(loop->o, j);
-  if (saved) return slice(host, loop, loop->o->out + saved, "i");
-  if (loop_returns_arg(loop->o, j, j + 1)) return result;
-  if (loop->trip == 1) return first;
-  const char *odd = loop->trip & 1 ? result : second_buffer(host, loop, j),
-             *even = loop->trip & 1 ? second_buffer(host, loop, j) : result;
-  return arena_printf(host->h->m->arena, "n == 0 ? %s : n & 1 ? %s : %s", first, odd, even);
-}
-
-static const char *carry_out(HostBody *host, const HostLoop *loop, uint32_t j) {
-  const char *result = address(host, loop->o->out + j);
-  uint32_t saved = loop_saved(loop->o, j);
-  if (loop_returns_arg(loop->o, j, j + 1) || loop->trip == 1) return result;
-  if (saved)
-    return arena_printf(
-        host->h->m->arena, "n == %lld ? %s : %s", (long long)loop->trip - 1, result,
-        slice(host, loop, loop->o->out + saved, loop->reverse ? "(i - 1)" : "(i + 1)"));
-  const char *odd = loop->trip & 1 ? second_buffer(host, loop, j) : result,
-             *even = loop->trip & 1 ? result : second_buffer(host, loop, j);
-  return arena_printf(host->h->m->arena, "n & 1 ? %s : %s", odd, even);
-}
-
-/* ---- messages in flight ---- */
-
-/* A comment that names the call of the library. */
-static void put_flight(HostBody *host, const Op *o, bool starts) {
+void host_put_flight(HostBody *host, const Op *o, bool starts) {
   const Collective *facts = op_collective(o->code);
   const DeviceCode *code = target_of(host->h->m)->code;
   if (code->record)
@@ -224,227 +123,13 @@ static void put_flight(HostBody *host, const Op *o, bool starts) {
              facts->words);
 }
 
-static const char *ring_at(HostBody *host, const HostLoop *loop, uint32_t i, const char *round) {
-  Ring r = loop_ring(loop->o, i);
-  const char *at = plus(host, "frame", r.at);
-  if (r.buffers < 2) return at;
-  return arena_printf(host->h->m->arena, "%s + %s %% %lld * %lld", at, round, (long long)r.buffers,
-                      (long long)r.bytes);
-}
-
-/* The slice that round `round` takes has this number. */
-static const char *slice_of(HostBody *host, const HostLoop *loop, const char *round) {
-  Arena *arena = host->h->m->arena;
-  if (loop->reverse)
-    return arena_printf(arena, "(%lld - %s)", (long long)(loop->first + loop->trip - 1), round);
-  return loop->first ? arena_printf(arena, "(%lld + %s)", (long long)loop->first, round) : round;
-}
-
-/* Starts the all-gather that round `round` waits for. */
-static void put_fetch(HostBody *host, const HostLoop *loop, uint32_t i, const char *round) {
-  const Flight *flight = &loop->flights.at[i];
-  const Fn *body = loop->o->callee;
-  const Op *o = &body->ops.at[flight->op];
-  Message message = message_of(body, o);
-  int64_t size = elem_bytes(value_type(body, o->out)->elem);
-  bool many = message.times > 1;
-  host_put_tokens(host->h, "      ", o, round);
-  host_put(host->h, "     ");
-  put_flight(host, o, true);
-  if (many)
-    host_put(host->h, "      for (int64_t k = 0; k < %lld; k++) /* messages of %lld bytes */\n  ",
-             (long long)message.times, (long long)message.bytes);
-  host_call(host->h, "      ", CALL_rt_start);
-  host_put(host->h, "&collectives[%u], %s", host_row(host->h->m, body, flight->op),
-           slice(host, loop, loop->o->in[flight->role - 1], slice_of(host, loop, round)));
-  if (many) host_put(host->h, " + k * %lld", (long long)(message.send_step * size));
-  host_put(host->h, ", %s", ring_at(host, loop, i, round));
-  if (many) host_put(host->h, " + k * %lld", (long long)(message.receive_step * size));
-  host_put(host->h, ", 0);");
-  put_label(host, loop->o->in[flight->role - 1], "\n");
-}
-
-/* Before the first round: what the first rounds wait for. */
-static void put_first_fetches(HostBody *host, const HostLoop *loop) {
-  for (uint32_t i = 0; i < loop->flights.n; i++) {
-    int64_t ahead = -loop->flights.at[i].rounds;
-    if (ahead <= 0) continue;
-    host_put(host->h, "  for (int64_t n = 0; n < %lld; n++) {\n",
-             (long long)(ahead < loop->trip ? ahead : loop->trip));
-    put_fetch(host, loop, i, "n");
-    host_put(host->h, "  }\n");
-  }
-}
-
-static void put_fetches(HostBody *host, const HostLoop *loop) {
-  for (uint32_t i = 0; i < loop->flights.n; i++) {
-    int64_t ahead = -loop->flights.at[i].rounds;
-    if (ahead <= 0 || ahead >= loop->trip) continue;
-    host_put(host->h, "    if (n < %lld) { /* %lld round%s ahead */\n",
-             (long long)(loop->trip - ahead), (long long)ahead, ahead > 1 ? "s" : "");
-    put_fetch(host, loop, i, arena_printf(host->h->m->arena, "(n + %lld)", (long long)ahead));
-    host_put(host->h, "    }\n");
-  }
-}
-
-static void put_drains(HostBody *host, const HostLoop *loop, const char *before) {
-  for (uint32_t i = 0; i < loop->flights.n; i++) {
-    const Flight *flight = &loop->flights.at[i];
-    if (flight->rounds <= 0) continue;
-    const Op *o = &loop->o->callee->ops.at[flight->op];
-    host_call(host->h, before, CALL_rt_wait);
-    host_put(host->h, "&collectives[%u], %lld);", host_row(host->h->m, loop->o->callee, flight->op),
-             (long long)message_of(loop->o->callee, o).times);
-    put_flight(host, o, false);
-  }
-}
-
-static void put_loop_inputs(HostBody *host, const HostLoop *loop) {
-  const Op *o = loop->o;
-  host_put(host->h, "    char *const into[] = {\n");
-  host_call(host->h, "        ", CALL_rt_counter);
-  host_put(host->h, "i),\n");
-  for (uint32_t k = 0; k < o->nin; k++) {
-    const char *at = k < loop->carry                     ? carry_in(host, loop, k)
-                     : k < loop->carry + loop->invariant ? address(host, o->in[k])
-                                                         : slice(host, loop, o->in[k], "i");
-    host_put(host->h, "        %s,", at);
-    put_label(host, o->in[k], "\n");
-  }
-  for (uint32_t i = 0; i < loop->flights.n; i++)
-    host_put(host->h, "        %s, /* ring %u */\n", ring_at(host, loop, i, "n"), i);
-  host_put(host->h, "    };\n");
-}
-
-static void put_loop_outputs(HostBody *host, const HostLoop *loop) {
-  const Op *o = loop->o;
-  host_put(host->h, "    char *const from[] = {\n");
-  for (uint32_t k = 0; k < o->nout; k++) {
-    host_put(host->h, "        %s,",
-             k < loop->carry ? carry_out(host, loop, k) : slice(host, loop, o->out + k, "i"));
-    put_label(host, o->out + k, "\n");
-  }
-  if (!o->nout) host_put(host->h, "        0,\n");
-  host_put(host->h, "    };\n");
-}
-
-/* Before the first round. */
-static HostLoop put_start(HostBody *host, const Op *o) {
-  HostLoop loop = loop_of(host->h->m, o);
-  host_put_tokens(host->h, "  ", o, "round");
-  for (uint32_t k = loop.carry; k < o->nout; k++)
-    if (loop_continues(o, k) != NO_VALUE)
-      put_copy(host, address(host, o->out + k), o->in[loop_continues(o, k)]);
-  for (uint32_t j = 0; j < loop.carry; j++) put_carry_start(host, &loop, j);
-  put_first_fetches(host, &loop);
-  return loop;
-}
-
-/* Round n. */
-static void put_round(HostBody *host, const HostLoop *loop) {
-  if (loop->reverse)
-    host_put(host->h, "    const int64_t i = %lld - n;\n",
-             (long long)(loop->first + loop->trip - 1));
-  else if (loop->first)
-    host_put(host->h, "    const int64_t i = %lld + n;\n", (long long)loop->first);
-  else host_put(host->h, "    const int64_t i = n;\n");
-  put_fetches(host, loop);
-  put_loop_inputs(host, loop);
-  put_loop_outputs(host, loop);
-  host_put(host->h, "    body_%s(rt, ", host_c_name(host->h, loop->o->callee->name));
-  for (Tier t = 0; t < host->h->tiers; t++) host_put(host->h, "%s, ", work_at(host, loop->o, t));
-  host_put(host->h, "n, into, from);\n");
-  put_drains(host, loop, "    if (n > 0) ");
-  host_put(host->h, "  }\n");
-}
-
-static void put_source(HostBody *host, const Op *o) {
-  const char *source = host_source(host->h, o->loc);
-  host_comment(host->h, arena_printf(host->h->m->arena, "%s%s", *source ? ", " : "", source));
-  host_put(host->h, " */\n");
-}
-
-/* Under `gpipe` the rounds of two loops are the turns of the schedule. */
-static void put_loop(HostBody *host, const Op *o, const ScheduleLoops *schedule) {
-  HostLoop loop = put_start(host, o);
-  int turn = schedule_loop_number(schedule, (OpId)(o - host->f->ops.at));
-  host_put(host->h, "  for (int64_t n = 0; n < %lld; n++) { /* %s", (long long)loop.trip, loop.dim);
-  put_source(host, o);
-  if (turn >= 0) host_put_turn(host->h, &schedule->table, turn);
-  put_round(host, &loop);
-  if (turn >= 0) host_put_turns_end(host->h);
-  put_drains(host, &loop, "  ");
-}
-
-/* ---- loops whose rounds take turns (ir/schedule/pipeline_schedule.h) ---- */
-
-/* The round of one loop, as the branch that takes it. */
-static void put_turn(HostBody *host, const ScheduleLoops *loops, int loop, const HostLoop *rounds) {
-  static const struct {
-    const char *counter, *what;
-  } words[] = {{"ahead", "forward of the next part"},
-               {"back", "backward of the oldest part in flight"},
-               {"done", "gradients of weights, of the oldest part that waits for them"}};
-  host_put(host->h, "{ /* %s", words[loop].what);
-  put_source(host, &host->f->ops.at[loops->loop[loop]]);
-  host_put(host->h, "    const int64_t n = %s++;\n", words[loop].counter);
-  host_put_turn(host->h, &loops->table, loop);
-  put_round(host, rounds);
-}
-
-/* The chunk that is next. */
-static void put_chunk_turns(HostBody *host, const ScheduleLoops *loops, const HostLoop *rounds) {
-  host_put_next_chunk(host->h, &loops->table);
-  for (int i = 0; i < loops->n; i++) {
-    host_put(host->h, "    case %d: { /* %s of chunk %lld", i,
-             schedule_loop_kind(&loops->table, i) == TURN_FORWARD ? "forward" : "backward",
-             (long long)schedule_loop_chunk(&loops->table, i));
-    put_source(host, &host->f->ops.at[loops->loop[i]]);
-    host_put(host->h, "    const int64_t n = over[%d]++;\n", i);
-    host_put_turn(host->h, &loops->table, i);
-    put_round(host, &rounds[i]);
-    host_put(host->h, "    break;\n");
-  }
-  host_put(host->h, "    }\n  }\n");
-}
-
-static void put_two_or_three(HostBody *host, const ScheduleLoops *loops, const HostLoop *rounds) {
-  long long parts = loops->table.parts;
-  host_put(host->h, "  for (int64_t ahead = 0, back = 0%s; %s < %lld;)\n",
-           loops->n > 2 ? ", done = 0" : "", loops->n > 2 ? "done" : "back", parts);
-  if (loops->n > 2) {
-    host_put(host->h, "  if (back == %lld || back - done > table[stage].waiting) ", parts);
-    put_turn(host, loops, TURN_WEIGHTS, &rounds[TURN_WEIGHTS]);
-    host_put(host->h, "  else ");
-  } else {
-    host_put(host->h, "  ");
-  }
-  host_put(host->h, "if (ahead < %lld && ahead - back < table[stage].in_flight) ", parts);
-  put_turn(host, loops, TURN_FORWARD, &rounds[TURN_FORWARD]);
-  host_put(host->h, "  else ");
-  put_turn(host, loops, TURN_BACKWARD, &rounds[TURN_BACKWARD]);
-}
-
-static void put_turns(HostBody *host, const ScheduleLoops *loops) {
-  HostLoop rounds[TURN_LOOPS];
-  host_put(host->h, "  {\n");
-  host_put_turn_table(host->h, &loops->table,
-                      attr_str(&host->f->ops.at[loops->loop[0]].attrs, ATTR_axis, ""));
-  for (int i = 0; i < loops->n; i++) rounds[i] = put_start(host, &host->f->ops.at[loops->loop[i]]);
-  if (schedule_has_chunks(&loops->table)) put_chunk_turns(host, loops, rounds);
-  else put_two_or_three(host, loops, rounds);
-  host_put_turns_end(host->h);
-  for (int i = 0; i < loops->n; i++) put_drains(host, &rounds[i], "  ");
-  host_put(host->h, "  }\n");
-}
-
 /* ---- ranks ---- */
 
 static void put_message(HostBody *host, const char *at, int64_t step, int64_t size, ValueId v) {
   host_put(host->h, "             %s", at);
   if (step) host_put(host->h, " + i * %lld", (long long)(step * size));
   host_put(host->h, ",");
-  put_label(host, v, "\n");
+  host_put_label(host, v, "\n");
 }
 
 /* A collective that the loop has started for this round needs only the wait. */
@@ -455,7 +140,7 @@ static void put_collective(HostBody *host, const Op *o) {
   int64_t size = elem_bytes(value_type(host->f, o->out)->elem);
   bool many = message.times > 1, works = attr_int(&o->attrs, ATTR_workspace, 0) != 0;
   host_put_tokens(host->h, "  ", o, "round");
-  if (op_flies(o)) host_put(host->h, " "), put_flight(host, o, true);
+  if (op_flies(o)) host_put(host->h, " "), host_put_flight(host, o, true);
   if (many)
     host_put(host->h, "  for (int64_t i = 0; i < %lld; i++) /* messages of %lld bytes */\n  ",
              (long long)message.times, (long long)message.bytes);
@@ -464,10 +149,10 @@ static void put_collective(HostBody *host, const Op *o) {
   put_place(host, o);
   host_put(host->h, "\n");
   if (o->nin)
-    put_message(host, address(host, o->in[0]), many ? message.send_step : 0, size, o->in[0]);
+    put_message(host, host_address(host, o->in[0]), many ? message.send_step : 0, size, o->in[0]);
   else host_put(host->h, "             0, /* nothing is sent */\n");
-  put_message(host, address(host, o->out), many ? message.receive_step : 0, size, o->out);
-  host_put(host->h, "             %s);\n", works ? work_at(host, o, TIER_device) : "0");
+  put_message(host, host_address(host, o->out), many ? message.receive_step : 0, size, o->out);
+  host_put(host->h, "             %s);\n", works ? host_work_at(host, o, TIER_device) : "0");
 }
 
 static void put_wait(HostBody *host, const Op *o) {
@@ -477,8 +162,8 @@ static void put_wait(HostBody *host, const Op *o) {
   host_put(host->h, "&collectives[%u], %lld);",
            host_row(host->h->m, host->f, (OpId)(start - host->f->ops.at)),
            (long long)message_of(host->f, start).times);
-  put_label(host, o->out, "");
-  put_flight(host, start, false);
+  host_put_label(host, o->out, "");
+  host_put_flight(host, start, false);
 }
 
 /* ---- between memories ---- */
@@ -490,27 +175,28 @@ static void put_move(HostBody *host, const Op *o) {
                                                           : "RT_WAY_UP";
   host_put_tokens(host->h, "  ", o, "round");
   host_call(host->h, "  ", CALL_rt_move);
-  host_put(host->h, "%s, %s, %lld, %s);", address(host, o->out), address(host, o->in[0]),
-           (long long)value_span_bytes(value(host, o->in[0])), way);
-  put_label(host, o->in[0], "\n");
+  host_put(host->h, "%s, %s, %lld, %s);", host_address(host, o->out), host_address(host, o->in[0]),
+           (long long)value_span_bytes(host_value(host, o->in[0])), way);
+  host_put_label(host, o->in[0], "\n");
 }
 
 /* ---- stores ---- */
 
 static void put_store(HostBody *host, const Op *o) {
-  const Storage *storage = &value(host, o->in[0])->storage;
+  const Storage *storage = &host_value(host, o->in[0])->storage;
   if (storage->place == PLACE_GLOBAL && host->h->m->globals.at[storage->slot] == o->global &&
       storage->at == 0)
     return;
   host_put_tokens(host->h, "  ", o, "round");
-  put_copy(host, plus(host, arena_word(global_arena(o->global)), o->global->storage.at), o->in[0]);
+  host_put_copy(host, host_plus(host, arena_word(global_arena(o->global)), o->global->storage.at),
+                o->in[0]);
 }
 
 /* ---- functions ---- */
 
 static bool touches(const HostBody *host, GlobalArena arena) {
   for (ValueId v = 0; v < host->f->values.n; v++) {
-    const Storage *storage = &value(host, v)->storage;
+    const Storage *storage = &host_value(host, v)->storage;
     if (storage->place == PLACE_GLOBAL &&
         global_arena(host->h->m->globals.at[storage->slot]) == arena)
       return true;
@@ -534,7 +220,7 @@ static void put_arenas(HostBody *host) {
       host_put(host->h, "  char *const %s = rt->arena[%s];\n", arena_word(a), arena_constant(a));
   for (Tier t = 0; t < host->h->tiers && host->f->kind == FN_ENTRY; t++)
     if (attr_int(&host->f->attrs, tier_frame(t), 0) || has_loop(host->f))
-      host_put(host->h, "  char *const %s = rt->arena[%s];\n", frame_word(t),
+      host_put(host->h, "  char *const %s = rt->arena[%s];\n", host_frame_word(t),
                arena_constant(arena_of_frames(t)));
 }
 
@@ -547,10 +233,10 @@ static void put_head(HostBody *host) {
   if (host->f->kind == FN_ENTRY) host_put(host->h, "static void run_%s(rt_ctx *rt) {\n", name);
   else {
     host_put(host->h, "static void body_%s(rt_ctx *rt, ", name);
-    for (Tier t = 0; t < host->h->tiers; t++) host_put(host->h, "char *%s, ", frame_word(t));
+    for (Tier t = 0; t < host->h->tiers; t++) host_put(host->h, "char *%s, ", host_frame_word(t));
     host_put(host->h,
              "int64_t round, char *const *in, char *const *out) {\n  (void)rt, (void)round, ");
-    for (Tier t = 0; t < host->h->tiers; t++) host_put(host->h, "(void)%s, ", frame_word(t));
+    for (Tier t = 0; t < host->h->tiers; t++) host_put(host->h, "(void)%s, ", host_frame_word(t));
     host_put(host->h, "(void)in, (void)out;\n");
   }
 }
@@ -565,9 +251,10 @@ void host_function(HostWriter *writer, const Fn *f) {
   if (f->kind == FN_ENTRY) schedule_of_batch(writer->m->arena, f, 1, &schedule);
   for (OpId i = 0; i < f->ops.n; i++) {
     const Op *o = &f->ops.at[i];
-    if (schedule_find(f, i, &loops)) put_turns(&host, &loops), i = schedule_end(&loops);
+    if (schedule_find(f, i, &loops))
+      host_put_loops_in_turn(&host, &loops), i = schedule_end(&loops);
     else if (o->code == OP_kernel) put_kernel(&host, o);
-    else if (o->code == OP_loop) put_loop(&host, o, &schedule);
+    else if (o->code == OP_loop) host_put_loop(&host, o, &schedule);
     else if (o->code == OP_store) put_store(&host, o);
     else if (op_family(o->code) == FAMILY_COLLECTIVE) put_collective(&host, o);
     else if (o->code == OP_wait) put_wait(&host, o);
