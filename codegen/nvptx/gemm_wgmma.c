@@ -415,11 +415,11 @@ typedef struct Leaving { /* eight rows of sums in shared memory */
   int half, first; /* rows; the first column of the tile */
 } Leaving;
 
-/* The lane's part of the `turn`-th 32 vectors of `columns` columns from `from` on. */
-static GemmOut out_of(Gemm *gemm, const Leaving *of, int from, int columns, int turn) {
+/* The lane's part of the 32 vectors from `first` (i32) on, of `columns` columns from `from` on. */
+static GemmOut out_of(Gemm *gemm, const Leaving *of, int from, int columns, LLVMValueRef first) {
   Warp *w = &gemm->w;
   int lanes = gemm->e->lanes, across = columns / lanes;
-  LLVMValueRef flat = warp_plus(w, w->lane, turn * 32), row = warp_div(w, flat, across);
+  LLVMValueRef flat = warp_add(w, w->lane, first), row = warp_div(w, flat, across);
   LLVMValueRef column = warp_plus(w, warp_times(w, warp_rem(w, flat, across), lanes), from);
   LLVMValueRef m = warp_add(w, of->out->row, warp_plus(w, row, 8 * of->half)),
                n = warp_plus(w, column, of->first);
@@ -436,30 +436,42 @@ static int block_of(int left) {
   return left < columns ? left : columns;
 }
 
-/* The barrier keeps the assembler from reading for later results before these are stored. */
-static int put_some(Gemm *gemm, const GemmOut *out, int n, bool last) {
-  gemm_out_put_all(gemm, out, n);
-  if (!last) warp_barrier_lanes(&gemm->w);
-  return 0;
+/* Turns of 32 vectors, for which registers suffice at once. */
+static int turns_of(const Gemm *gemm, int columns) { return 8 * columns / gemm->e->lanes / 32; }
+
+/* Turns of a block in a loop, some at once: the assembler begins no later one before. */
+static void put_in_turns(Gemm *gemm, const Leaving *of, int from, int columns, int most) {
+  Emit *emit = gemm->e;
+  int turns = turns_of(gemm, columns), some = turns;
+  GemmOut out[GEMM_OUT_MOST];
+  while (some > most) some /= 2;
+  Loop loop = emit_loop(emit, emit_i64(emit, 0), emit_i64(emit, 32 * turns), 32 * some, 0, NULL);
+  LLVMValueRef first = LLVMBuildTrunc(emit->builder, loop.i, gemm->w.i32, "");
+  loop.rolled = true;
+  for (int i = 0; i < some; i++)
+    out[i] = out_of(gemm, of, from, columns, warp_plus(&gemm->w, first, 32 * i));
+  gemm_out_put_all(gemm, out, some);
+  emit_loop_end(emit, &loop);
 }
 
 /* The last 8, 16 or 24 columns perhaps have too few vectors for all lanes. */
 static void put_results(Gemm *gemm, const Leaving *of, int columns) {
   Warp *w = &gemm->w;
   int lanes = gemm->e->lanes, n = 0, rest = 8 * (columns % TURN) / lanes;
-  int left = 8 * columns / lanes / 32, most = gemm_out_at_once(gemm->k, &gemm->p, &gemm->g);
-  GemmOut out[GEMM_OUT_MOST];
+  int most = gemm_out_at_once(gemm->k, &gemm->p, &gemm->g);
+  bool whole = turns_of(gemm, columns) <= most;
+  GemmOut all[GEMM_OUT_MOST];
   for (int from = 0, some; from < columns; from += some) {
     some = block_of(columns - from);
-    for (int turn = 0; (turn + 1) * 32 <= 8 * some / lanes; turn++) {
-      out[n++] = out_of(gemm, of, from, some, turn), left--;
-      if (n == most || !left) n = put_some(gemm, out, n, !left);
-    }
+    if (!whole && turns_of(gemm, some)) put_in_turns(gemm, of, from, some, most);
+    for (int turn = 0; whole && turn < turns_of(gemm, some); turn++)
+      all[n++] = out_of(gemm, of, from, some, warp_i32(w, turn * 32));
   }
-  must(n == 0 && !left, "kernel %s: %d results stay", gemm->k->name, left);
+  gemm_out_put_all(gemm, all, n);
   if (rest % 32 == 0) return;
   Branch branch = emit_if(gemm->e, warp_less(w, w->lane, warp_i32(w, rest % 32)));
-  GemmOut last = out_of(gemm, of, columns - columns % TURN, columns % TURN, rest / 32);
+  GemmOut last =
+      out_of(gemm, of, columns - columns % TURN, columns % TURN, warp_i32(w, rest / 32 * 32));
   gemm_out_put(gemm, &last);
   emit_end_if(gemm->e, branch);
 }

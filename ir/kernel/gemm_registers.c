@@ -10,6 +10,7 @@ enum { REGISTER_FILE = 65536, MOST_REGISTERS = 255 };
 enum { PIECE = 16 };
 enum { ELEMENTS = 14, WIDE = 8, ALONG_MN = 16 };   /* of a piece; addresses along mn */
 enum { GROUP_REGISTERS = 232, GROUP_OTHERS = 64 }; /* of a warpgroup's thread; addresses */
+enum { RANDOM = 12 };                              /* random numbers: words of one */
 enum { ELEMENTS_NOW = 32, WIDE_NOW = 16 };         /* of a piece that is not held */
 
 int64_t gemm_registers_most(int64_t threads) {
@@ -67,9 +68,11 @@ void gemm_hold(GemmPlan *plan) {
 static int64_t numbers_read(const Fn *k, const Product *product) {
   ValueId a = k->args.at[product->arg_a], b = k->args.at[product->arg_b];
   int64_t reads = 0;
-  EACH_OP (k, o)
+  EACH_OP (k, o) {
+    if (o->code == OP_rand) reads += RANDOM;
     for (uint32_t i = 0; i < o->nin; i++)
       reads += k->values.at[o->in[i]].def == NO_OP && o->in[i] != a && o->in[i] != b;
+  }
   return reads;
 }
 
