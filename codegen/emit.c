@@ -209,7 +209,7 @@ Loop emit_loop(Emit *e, LLVMValueRef from, LLVMValueRef to, int64_t step, int ca
 }
 
 /* Metadata of a loop names itself first. */
-static void keep_rolled(Emit *e, LLVMValueRef back) {
+void emit_keep_rolled(Emit *e, LLVMValueRef back) {
   static const char word[] = "llvm.loop.unroll.disable", kind[] = "llvm.loop";
   LLVMMetadataRef text = LLVMMDStringInContext2(e->context, word, sizeof word - 1),
                   operand[] = {LLVMTemporaryMDNode(e->context, NULL, 0),
@@ -225,7 +225,7 @@ void emit_loop_end(Emit *e, Loop *loop) {
   LLVMValueRef next = LLVMBuildNSWAdd(e->builder, loop->i, step, "next");
   LLVMBasicBlockRef last = LLVMGetInsertBlock(e->builder);
   LLVMValueRef back = LLVMBuildBr(e->builder, loop->head);
-  if (loop->rolled) keep_rolled(e, back);
+  if (loop->rolled) emit_keep_rolled(e, back);
   LLVMAddIncoming(loop->i, &next, &last, 1);
   for (int c = 0; c < loop->carried; c++) {
     LLVMValueRef v = loop->next[c] ? loop->next[c] : loop->phi[c];

@@ -102,6 +102,8 @@ typedef struct Loop {
 Loop emit_loop(Emit *e, LLVMValueRef from, LLVMValueRef to, int64_t step, int carried,
                const LLVMValueRef *initial);
 void emit_loop_end(Emit *e, Loop *loop);
+/* The loop of that branch back is not unrolled, by LLVM or the assembler. */
+void emit_keep_rolled(Emit *e, LLVMValueRef back);
 LLVMValueRef
 emit_buffer(Emit *e,
             uint32_t operand_or_result); /* operands first, then results, then workspace: a ptr */

@@ -290,6 +290,7 @@ void flash_walk(FlashGpu *flash, FlashWork *work, void *with) {
   warp_commit(w);
   warp_set(w, &stage, 0, zero);
   WarpLoop loop = warp_loop(w);
+  loop.rolled = true; /* registers are counted for one tile at once */
   FlashUnit now = flash_unit_now(&walk);
   LLVMValueRef here = warp_get(w, &stage, 0);
   warp_loop_while(w, &loop, now.present);

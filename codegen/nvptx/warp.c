@@ -281,7 +281,8 @@ void warp_loop_while(Warp *w, WarpLoop *l, LLVMValueRef condition) {
 }
 
 void warp_loop_end(Warp *w, WarpLoop *l) {
-  LLVMBuildBr(w->e->builder, l->head);
+  LLVMValueRef back = LLVMBuildBr(w->e->builder, l->head);
+  if (l->rolled) emit_keep_rolled(w->e, back);
   LLVMPositionBuilderAtEnd(w->e->builder, l->exit);
 }
 

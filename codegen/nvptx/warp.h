@@ -80,6 +80,7 @@ LLVMValueRef warp_pack(Warp *w, Elem elem, LLVMValueRef low, LLVMValueRef high);
 /* ---- loops of any condition: begin, what it depends on, test, body, end ---- */
 typedef struct WarpLoop {
   LLVMBasicBlockRef head, exit;
+  bool rolled; /* set by the caller: it is not unrolled */
 } WarpLoop;
 WarpLoop warp_loop(Warp *w);
 void warp_loop_while(Warp *w, WarpLoop *l, LLVMValueRef condition);
