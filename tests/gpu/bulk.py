@@ -7,7 +7,9 @@ the same losses and the same weights, bit for bit, one kernel after the other, l
 equal shares of three CTAs has bits of its own in all of these. Kernels that leave multiprocessors to messages give the
 bits of as many CTAs on a smaller GPU.
 """
-import os, re, shutil, struct, subprocess, sys, tempfile, random
+import os, re, shutil, subprocess, sys, tempfile, random
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'run'))
+from common import npy
 
 shardc = os.path.abspath(sys.argv[1])
 here = os.path.dirname(os.path.abspath(__file__))
@@ -46,12 +48,9 @@ def recut(text, by, ctas=1, spare=0):
     return text
 
 
-def npy(name):
+def draw(name):
     values = [random.Random(7).gauss(0, 1)] + [random.gauss(0, 1) for _ in range(152 * 4 * 136 - 1)]
-    head = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({152 * 4}, 136), }}"
-    head += ' ' * (-(len(head) + 11) % 64) + '\n'
-    open(f'{folder}/{name}', 'wb').write(b'\x93NUMPY\x01\x00' + struct.pack('<H', len(head)) + head.encode()
-                                         + struct.pack(f'<{len(values)}f', *values))
+    npy(f'{folder}/{name}', '<f4', (152 * 4, 136), values)
 
 
 def weights(out):
@@ -64,7 +63,7 @@ def losses(out): return re.findall(r'"loss": ?([^,]*)', open(f'{folder}/{out}/me
 
 try:
     random.seed(5)
-    npy('x.npy'), npy('y.npy')
+    draw('x.npy'), draw('y.npy')
     text = run(shardc, 'dump', f'{here}/bulk.shard', '--target', 'sm_90a', '--plan', 'half', '--after', 'select')
     for by, ctas, name, spare in ((1, 1, 'threads', 0), (2, 1, 'bulk', 0), (3, 1, 'leave', 0), (1, 3, 'shares', 0),
                                   (3, 1, 'spare', 4), (1, 3, 'spare_shares', 4)):

@@ -12,6 +12,8 @@ of half a block, the scale of another one); one kernel writes codes of a gradien
 kernels assemble without registers in memory, else the warning W1316 fails the test.
 """
 import array, json, os, random, re, shutil, struct, subprocess, sys, tempfile
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'run'))
+from common import npy
 
 shardc = os.path.abspath(sys.argv[1])
 emulate = os.path.join(os.path.dirname(shardc), 'lib', 'shardc', 'emulate')
@@ -67,16 +69,13 @@ def run(*command, fails=None, may_fail=False, **env):
     return p.stdout + p.stderr
 
 
-def npy(name, shape):
+def drawn(name, shape):
     n = 1
     for s in shape: n *= s
     draw = random.Random(name)
     apart = [2 ** (3 * i % 7 - 3) for i in range(shape[-1])]     # scales of neighbours differ
     values = [draw.gauss(0, 1) * 2 ** draw.uniform(-4, 2) * apart[i % shape[-1]] for i in range(n)]
-    head = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}"
-    head += ' ' * (-(len(head) + 11) % 64) + '\n'
-    open(f'{folder}/{name}', 'wb').write(b'\x93NUMPY\x01\x00' + struct.pack('<H', len(head)) + head.encode()
-                                         + array.array('f', values).tobytes())
+    npy(f'{folder}/{name}', '<f4', shape, values)
 
 
 def weights(path):
@@ -109,7 +108,7 @@ def train(exe, **env):
 def write(model, batch, rows, feat, out, words, *_):
     text = (model + REST).replace('FEAT', str(feat)).replace('OUT', str(out)).replace('BATCH', str(batch))
     open(f'{folder}/net.shard', 'w').write(text.replace('WORDS', words))
-    for name in 'x.npy', 't.npy': npy(name, (batch, *rows, feat))
+    for name in 'x.npy', 't.npy': drawn(name, (batch, *rows, feat))
 
 
 def case(name, *of):

@@ -6,6 +6,8 @@ is named and ends all others.
     python3 meet.py SHARDC [CASE ..]
 """
 import concurrent.futures, json, os, random, shutil, socket, struct, subprocess, sys, tempfile, time
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'run'))
+from common import check, npy
 
 SHARDC = os.path.abspath(sys.argv[1])
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -17,17 +19,6 @@ CLEAN.update(NO_COLOR='1', SHARDC_LIBCUDA=f'{EMULATE}/libcuda.so.1', SHARDC_LIBN
 D = tempfile.mkdtemp(prefix='gpu meet ')
 rng = random.Random(9)
 MEET = 6          # seconds: the ranks of one case may start far apart on a busy machine
-
-
-def check(ok, what):
-    if not ok: sys.exit('failed: ' + what)
-
-
-def npy(name, shape, values):
-    head = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}"
-    head += ' ' * (-(len(head) + 11) % 64) + '\n'
-    open(os.path.join(D, name), 'wb').write(b'\x93NUMPY\x01\x00' + struct.pack('<H', len(head)) + head.encode()
-                                            + struct.pack(f'<{len(values)}f', *values))
 
 
 def free_port():
@@ -243,8 +234,9 @@ def case_kill():
 cases = {k[5:]: v for k, v in list(globals().items()) if k.startswith('case_')}
 try:
     x, w = [rng.gauss(0, 1) for _ in range(640 * 16)], [rng.gauss(0, 1) for _ in range(16 * 8)]
-    npy('x.npy', (640, 16), x)
-    npy('y.npy', (640, 8), [sum(x[i * 16 + k] * w[k * 8 + o] for k in range(16)) for i in range(640) for o in range(8)])
+    npy(f'{D}/x.npy', '<f4', (640, 16), x)
+    y = [sum(x[i * 16 + k] * w[k * 8 + o] for k in range(16)) for i in range(640) for o in range(8)]
+    npy(f'{D}/y.npy', '<f4', (640, 8), y)
     model = open(os.path.join(HERE, 'linear.shard')).read()
     open(f'{D}/m.shard', 'w').write(model + 'plan four for Linear_ {\n  mesh data = 4\n  place Batch -> data\n}\n')
     open(f'{D}/n.shard', 'w').write(model.replace('0.01', '0.02')

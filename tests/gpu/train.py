@@ -5,6 +5,8 @@ tests check its code.
     python3 train.py SHARDC [CASE ..]
 """
 import json, os, random, re, resource, shutil, struct, subprocess, sys, tempfile, time
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'run'))
+from common import check, npy
 
 SHARDC = os.path.abspath(sys.argv[1])
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -21,18 +23,6 @@ def run(*command, env=None, expect=0, says=''):
     if p.returncode != expect or says not in p.stdout + p.stderr:
         sys.exit(f'{" ".join(map(str, command))}\n  exit {p.returncode}, expected {expect} and `{says}`\n{p.stdout}\n{p.stderr}')
     return p.stdout + p.stderr
-
-
-def check(ok, what):
-    if not ok: sys.exit('failed: ' + what)
-
-
-def npy(name, type_, shape, values):
-    head = f"{{'descr': '{type_}', 'fortran_order': False, 'shape': {shape}, }}"
-    head += ' ' * (-(len(head) + 11) % 64) + '\n'
-    form = {'<f4': 'f', '<i4': 'i'}[type_]
-    open(os.path.join(D, name), 'wb').write(b'\x93NUMPY\x01\x00' + struct.pack('<H', len(head)) + head.encode()
-                                            + struct.pack(f'<{len(values)}{form}', *values))
 
 
 def metrics(run_):
@@ -60,7 +50,7 @@ def case_linear():
     x = [rng.gauss(0, 1) for _ in range(640 * 16)]
     w = [rng.gauss(0, 1) for _ in range(16 * 8)]
     y = [sum(x[i * 16 + k] * w[k * 8 + o] for k in range(16)) for i in range(640) for o in range(8)]
-    npy('x.npy', '<f4', (640, 16), x), npy('y.npy', '<f4', (640, 8), y)
+    npy(f'{D}/x.npy', '<f4', (640, 16), x), npy(f'{D}/y.npy', '<f4', (640, 8), y)
     model = os.path.join(HERE, 'linear.shard')
     run(SHARDC, 'compile', model, '--target', 'x86,sm_80,sm_90', '-o', 'linear', says='linear (sm_90)')
     check('cuda' not in run('ldd', './linear'), 'nothing of CUDA is linked')
@@ -257,7 +247,7 @@ def case_f16():
 
 def case_f16_mlp():
     x = [rng.gauss(0, 1) for _ in range(640 * 20)]
-    npy('mlp.x.npy', '<f4', (640, 20), x), npy('mlp.y.npy', '<i4', (640,),
+    npy(f'{D}/mlp.x.npy', '<f4', (640, 20), x), npy(f'{D}/mlp.y.npy', '<i4', (640,),
                                                [int(abs(x[20 * i]) * 9) % 5 for i in range(640)])
     model = os.path.join(HERE, '..', 'reference', 'mlp.shard')
     run(SHARDC, 'compile', model, '--target', 'x86', '-o', 'mlp_wide')

@@ -105,6 +105,13 @@ def mend(path, *command):
     return first['edits']
 
 
+def npy(path, kind, shape, values):
+    """A .npy file of kind <f4, <i4 or |b1."""
+    head = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + '\n'
+    open(path, 'wb').write(b'\x93NUMPY\x01\x00' + struct.pack('<H', len(head)) + head.encode()
+                           + struct.pack(f'<{len(values)}{kind[1] if kind != "|b1" else "?"}', *values))
+
+
 def text_file(path, size=60000):
     """Real text, the same on every machine and in every state of this repository (tests/common/plays)."""
     data = open(os.path.join(ROOT, 'tests', 'common', 'plays'), 'rb').read()

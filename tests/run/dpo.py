@@ -4,8 +4,8 @@ plan computes the one-rank program, exactly.
 
     dpo.py SHARDC EXAMPLES
 """
-import array, itertools, json, math, os, random, re, struct, sys
-from common import check, floats, read, run, workdir
+import itertools, json, math, os, random, re, struct, sys
+from common import check, floats, npy, read, run, workdir
 
 SHARDC, EXAMPLES, WORK = os.path.abspath(sys.argv[1]), sys.argv[2], workdir()
 os.chdir(WORK)
@@ -16,11 +16,7 @@ losses = lambda out: [json.loads(x)['loss'] for x in open(f'{out}/metrics.jsonl'
 def save(name, rows, kind):
     """An array of NumPy, of two dims or one."""
     shape = (len(rows), len(rows[0])) if isinstance(rows[0], list) else (len(rows),)
-    head = repr({'descr': kind, 'fortran_order': False, 'shape': shape})
-    head += ' ' * (-(len(head) + 11) % 64) + '\n'
-    flat = list(itertools.chain(*rows)) if len(shape) == 2 else rows
-    data = array.array('i' if kind == '<i4' else 'f', flat).tobytes()
-    open(name, 'wb').write(b'\x93NUMPY\x01\x00' + struct.pack('<H', len(head)) + head.encode() + data)
+    npy(name, kind, shape, list(itertools.chain(*rows)) if len(shape) == 2 else rows)
 
 
 def golden():

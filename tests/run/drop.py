@@ -4,8 +4,8 @@ nothing.
 
     python3 drop.py SHARDC
 """
-import array, json, os, shutil, struct, sys
-from common import check, run, workdir
+import json, os, shutil, sys
+from common import check, npy, run, workdir
 
 SHARDC, WORK = os.path.abspath(sys.argv[1]), workdir()
 MODEL = '''use "std"
@@ -56,14 +56,6 @@ FUSED = 'attention[Seq -> Key; Head](q, k, k, mask = causal, bias = bias, drop =
 PLAIN = '''dot[Key](dropout(p, p = DROP), rename[Seq -> Key](k))'''
 
 
-def npy(name, values, shape):
-    head = f"{{'descr': '<i4', 'fortran_order': False, 'shape': {shape}, }}"
-    head += ' ' * (-(len(head) + 11) % 64) + '\n'
-    with open(f'{WORK}/{name}.npy', 'wb') as f:
-        f.write(b'\x93NUMPY\x01\x00' + struct.pack('<H', len(head)) + head.encode())
-        f.write(array.array('i', values).tobytes())
-
-
 def losses(name, scores, plan=None):
     out = f'{WORK}/{name}-{plan}'
     shutil.rmtree(out, ignore_errors=True)
@@ -79,8 +71,8 @@ def losses(name, scores, plan=None):
 def far(a, b): return max(abs(x - y) / abs(y) for x, y in zip(a, b))
 
 
-npy('x', [(7 * i * i + 3 * i) % 37 for i in range(32 * 40)], (32, 40))
-npy('y', [(5 * i * i + i) % 37 for i in range(32 * 40)], (32, 40))
+npy(f'{WORK}/x.npy', '<i4', (32, 40), [(7 * i * i + 3 * i) % 37 for i in range(32 * 40)])
+npy(f'{WORK}/y.npy', '<i4', (32, 40), [(5 * i * i + i) % 37 for i in range(32 * 40)])
 want = losses('plain', PLAIN.replace('DROP', '0.2'))
 none = losses('none', FUSED.replace('DROP', '0'))
 check(len(want) >= 6 and far(none, want) > 1e-3, f'dropout changes nothing: {want}, {none}')

@@ -5,6 +5,7 @@ outputs of every sample; no dump has values that were not computed.
     python3 evaluate.py SHARDC
 """
 import array, json, math, os, random, shutil, struct, subprocess, sys, tempfile
+from common import check, npy
 
 SHARDC = os.path.abspath(sys.argv[1])
 D = tempfile.mkdtemp(prefix='evaluate ')
@@ -45,18 +46,6 @@ def run(*command, says='', lacks=None, expect=0):
     return p.stdout
 
 
-def check(ok, what):
-    if not ok: sys.exit('failed: ' + what)
-
-
-def npy(name, kind, shape, values):
-    head = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}, }}"
-    head += ' ' * (-(len(head) + 11) % 64) + '\n'
-    form = {'<f4': 'f', '<i4': 'i'}[kind]
-    open(f'{D}/{name}', 'wb').write(b'\x93NUMPY\x01\x00' + struct.pack('<H', len(head)) + head.encode()
-                                    + struct.pack(f'<{len(values)}{form}', *values))
-
-
 def tensors(path):
     data = open(f'{D}/{path}', 'rb').read()
     n, = struct.unpack('<Q', data[:8])
@@ -66,7 +55,7 @@ def tensors(path):
 
 def sets(n, name):
     x, y = [rng.gauss(0, 1) for _ in range(n * 5)], [rng.randrange(4) for _ in range(n)]
-    npy(f'x{name}.npy', '<f4', (n, 5), x), npy(f'y{name}.npy', '<i4', (n,), y)
+    npy(f'{D}/x{name}.npy', '<f4', (n, 5), x), npy(f'{D}/y{name}.npy', '<i4', (n,), y)
     return x, y
 
 

@@ -6,7 +6,7 @@ agree. A step without counted samples is reported, and metrics.jsonl has the cou
 """
 import json, math, os, random, shutil, struct, sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from common import check, run, tensors, workdir
+from common import check, npy, run, tensors, workdir
 
 SHARDC = os.path.abspath(sys.argv[1])
 rng = random.Random(int(sys.argv[2]) if len(sys.argv) > 2 else 1)
@@ -53,12 +53,8 @@ LOSSES = {
 }
 
 
-def npy(name, kind, rows):
-    head = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': ({len(rows)}, {SEQ}), }}"
-    head += ' ' * (-(len(head) + 11) % 64) + '\n'
-    values = [v for row in rows for v in row]
-    open(f'{D}/{name}', 'wb').write(b'\x93NUMPY\x01\x00' + struct.pack('<H', len(head)) + head.encode()
-                                    + struct.pack(f'<{len(values)}{kind[1] if kind[1] == "f" else "i"}', *values))
+def rows_file(name, kind, rows):
+    npy(f'{D}/{name}', kind, (len(rows), SEQ), [v for row in rows for v in row])
 
 
 def sets(n, counts):
@@ -67,9 +63,9 @@ def sets(n, counts):
     y = [[rng.randrange(VOCAB) if rng.random() < counts else -100 for _ in range(SEQ)] for _ in range(n)]
     w = [[rng.choice([0, 0.25, 1, 3]) for _ in range(SEQ)] for _ in range(n)]
     if counts: k = rng.randrange(n); y[k][0], w[k][0] = 1, 1
-    npy(f'x{n}.npy', '<i4', x), npy(f'y{n}.npy', '<i4', y), npy(f'w{n}.npy', '<f4', w)
-    npy(f'ys{n}.npy', '<i4', [[max(v, 0) for v in row] for row in y])  # the same by weights alone
-    npy(f'ws{n}.npy', '<f4', [[b * (a != -100) for a, b in zip(*rows)] for rows in zip(y, w)])
+    rows_file(f'x{n}.npy', '<i4', x), rows_file(f'y{n}.npy', '<i4', y), rows_file(f'w{n}.npy', '<f4', w)
+    rows_file(f'ys{n}.npy', '<i4', [[max(v, 0) for v in row] for row in y])  # the same by weights alone
+    rows_file(f'ws{n}.npy', '<f4', [[b * (a != -100) for a, b in zip(*rows)] for rows in zip(y, w)])
     return x, y, w
 
 

@@ -5,8 +5,8 @@ test also checks that whole gradients of plans with W0703 are counted as whole.
 
     python3 frozen.py SHARDC
 """
-import array, glob, json, os, random, shutil, signal, struct, subprocess, sys, time
-from common import bf16, check, numbers, read, run, workdir
+import glob, json, os, random, shutil, signal, subprocess, sys, time
+from common import bf16, check, npy, numbers, read, run, workdir
 
 SHARDC, WORK = os.path.abspath(sys.argv[1]), workdir()
 BATCH, SEQ, STEPS, STOP, WORDS = 8, 8, 4, 2, 32
@@ -83,10 +83,7 @@ def write(precision='', frozen=' @frozen'):
 def data():
     r = random.Random(5)
     for name in 'tokens', 'labels':
-        a = array.array('i', [r.randrange(WORDS) for _ in range(STEPS * BATCH * SEQ)])
-        head = f"{{'descr': '<i4', 'fortran_order': False, 'shape': ({STEPS * BATCH}, {SEQ}), }}".ljust(117) + '\n'
-        open(f'{WORK}/{name}.npy', 'wb').write(b'\x93NUMPY\1\0' + struct.pack('<H', len(head)) + head.encode()
-                                               + a.tobytes())
+        npy(f'{WORK}/{name}.npy', '<i4', (STEPS * BATCH, SEQ), [r.randrange(WORDS) for _ in range(STEPS * BATCH * SEQ)])
 
 
 def tensors(path): return numbers(path, 'F32', 'BF16')

@@ -12,7 +12,7 @@ in 8 bits), late (updates come one step late after this number of steps), states
 (training goes on while checkpoints are written).
 """
 import json, os, random, re, shutil, struct, subprocess
-from common import EXAMPLES, MPI, ROOT, floats
+from common import EXAMPLES, MPI, ROOT, floats, npy
 
 # How ranks communicate: options of `compile` and `plan`, the command before the executable, arguments after its name.
 OVER = {'local': ([], lambda shardc, n: [] if n == 1 else [shardc, 'run', '-n', str(n)], lambda n: [] if n == 1
@@ -33,14 +33,6 @@ STACKS = {'bert': 'encoder', 'llama': 'layers', 'deep': 'layers'}
 SPLITS = {'llama': 'Kv, Mlp, Vocab', 'deep': 'Kv, Mlp, Vocab', 'mixer': 'Wide, Places'}
 PATH = os.pathsep.join([os.path.join(ROOT, 'tests', 'ranks'), EXAMPLES, os.path.join(ROOT, 'tests', 'reference')])
 BATCH, SAMPLES, SEQ, VOCAB = 16, 64, 8, 32
-
-
-def npy(path, kind, shape, values):
-    head = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}, }}"
-    head += ' ' * ((64 - (11 + len(head)) % 64) % 64) + '\n'
-    code = {'<f4': 'f', '<i4': 'i', '|b1': '?'}[kind]
-    open(path, 'wb').write(b'\x93NUMPY\x01\x00' + struct.pack('<H', len(head)) + head.encode()
-                           + struct.pack(f'<{len(values)}{code}', *values))
 
 
 def write_data(folder):

@@ -3,8 +3,8 @@ ranks. Tokens are those of the model, whatever the format of the data.
 
     python3 resumed.py SHARDC
 """
-import json, os, shutil, struct, sys
-from common import check, run, workdir
+import json, os, shutil, sys
+from common import check, npy, run, workdir
 
 SHARDC = os.path.abspath(sys.argv[1])
 D = workdir()
@@ -43,13 +43,6 @@ def resumed(*command):
     return [line for line in said.splitlines() if line.startswith('note:') and 'compiled for' not in line]
 
 
-def npy(name, kind, shape, values):
-    head = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}, }}"
-    head += ' ' * (-(len(head) + 11) % 64) + '\n'
-    data = struct.pack(f'<{len(values)}{kind[1]}', *values)
-    open(f'{D}/{name}', 'wb').write(b'\x93NUMPY\x01\x00' + struct.pack('<H', len(head)) + head.encode() + data)
-
-
 def differences():
     compile('one', '--model', 'M', '--plan', 'one')
     run('./one', 'train', '--out', 'r', '--quiet', cwd=D)
@@ -85,12 +78,12 @@ def differences():
 
 def tokens():
     """As columns or as text: a sample has 8 tokens. Images have none."""
-    npy('t.npy', '<i4', (40, 8), [i % 100 for i in range(320)])
+    npy(f'{D}/t.npy', '<i4', (40, 8), [i % 100 for i in range(320)])
     _, said = run('./one', 'train', '--out', 'c', '--data', 'tokens=t.npy,targets=t.npy', '--steps', '6', cwd=D)
     rows = [json.loads(line) for line in open(f'{D}/c/metrics.jsonl')]
     check([r['tokens'] for r in rows] == [32 * (i + 1) for i in range(6)] and ' tok/s' in said, f'{rows} {said}')
     check('"tokens":192,' in open(f'{D}/c/step-000006/state.json').read(), 'state.json')
-    npy('x.npy', '<f4', (40, 8), [i / 320 for i in range(320)]), npy('y.npy', '<i4', (40,), list(range(40)))
+    npy(f'{D}/x.npy', '<f4', (40, 8), [i / 320 for i in range(320)]), npy(f'{D}/y.npy', '<i4', (40,), list(range(40)))
     compile('image', '--model', 'Image')
     _, said = run('./image', 'train', '--out', 'i', cwd=D)
     rows = [json.loads(line) for line in open(f'{D}/i/metrics.jsonl')]

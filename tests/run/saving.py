@@ -8,7 +8,7 @@ which one is killed), the disk fills, a signal comes, the run directory is moved
 equals that of the unbroken run, metrics reach at least as far, and the resumed run ends with the same bytes.
 """
 import glob, hashlib, json, os, random, shutil, signal, struct, subprocess, sys, time
-from common import check, mend, preload, read, run, text_file, workdir
+from common import check, mend, npy, preload, read, run, text_file, workdir
 
 SHARDC, KILLS, D = os.path.abspath(sys.argv[1]), int((sys.argv + ['8'])[3]), workdir()
 FAILING, rng = preload(os.path.abspath(sys.argv[2])), random.Random(7)
@@ -73,9 +73,7 @@ def go(name, out, *more, expect=0, slow=0, **env):
 
 
 def array(path, rows=64, columns=16):
-    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {columns}), }}".ljust(117) + '\n'
-    data = struct.pack(f'<{rows * columns}f', *(rng.uniform(-1, 1) for _ in range(rows * columns)))
-    open(path, 'wb').write(b'\x93NUMPY\x01\x00' + struct.pack('<H', len(header)) + header.encode() + data)
+    npy(path, '<f4', (rows, columns), [rng.uniform(-1, 1) for _ in range(rows * columns)])
 
 
 def steps_of(out): return sorted(os.path.basename(p) for p in glob.glob(f'{D}/{out}/step-*'))

@@ -5,8 +5,8 @@ and `padding`, windows of elements that differ by head: heads, positions, the ba
 micro-batches and recomputation give the losses, norms and tensors of one rank. Each rank has its own lists where its
 number says which positions or heads these are.
 """
-import array, json, os, sys
-from common import check, run, workdir
+import json, os, sys
+from common import check, npy, run, workdir
 
 SHARDC, folder = os.path.abspath(sys.argv[1]), workdir()
 MODEL = '''use "std"
@@ -61,14 +61,9 @@ plan stages for M {
 '''
 
 
-def npy(name, kind, shape, values):
-    head = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + '\n'
-    with open(f'{folder}/{name}', 'wb') as f: f.write(b'\x93NUMPY\x01\x00v\x00' + head.encode() + values)
-
-
 open(f'{folder}/m.shard', 'w').write(MODEL)
-npy('t.npy', '<i4', (16, 60), array.array('i', [(i * i + i // 7) % 50 for i in range(960)]).tobytes())
-npy('v.npy', '|b1', (16, 60), bytes(i % 60 < 60 - i // 60 * 3 for i in range(960)))
+npy(f'{folder}/t.npy', '<i4', (16, 60), [(i * i + i // 7) % 50 for i in range(960)])
+npy(f'{folder}/v.npy', '|b1', (16, 60), [i % 60 < 60 - i // 60 * 3 for i in range(960)])
 for plan, by_rank in (('heads', 1), ('context', 2), ('batch', 0), ('stages', 0)):
     out, _ = run(SHARDC, 'verify', 'm.shard', '--plan', plan, cwd=folder, env=dict(TMPDIR=folder))
     check('they agree' in out, f'{plan}: {out}')

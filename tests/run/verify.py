@@ -6,7 +6,7 @@ within its rounding, also a plan for another machine than this one; a tolerance 
 under any plan and no difference; a fault (SEEDED is a compiler with one, tests/faults/verify_faults.c) is.
 """
 import array, json, math, os, shutil, subprocess, sys
-from common import EXAMPLES, check, text_file, workdir
+from common import EXAMPLES, check, npy, text_file, workdir
 
 (SHARDC, SEEDED), folder = map(os.path.abspath, sys.argv[1:3]), workdir()
 MODEL = '''use "gpt2"
@@ -63,12 +63,6 @@ plan cut for Small { on far
 '''
 
 
-def npy(numbers, shape):
-    head = f"{{'descr': '<i4', 'fortran_order': False, 'shape': {shape}, }}"
-    head = head.ljust(117) + '\n'
-    return b'\x93NUMPY\x01\x00' + len(head).to_bytes(2, 'little') + head.encode() + array.array('i', numbers).tobytes()
-
-
 def verify(*args, expect=0, fault=None, from_stdin=False):
     env = dict(os.environ, SHARDC_PATH=EXAMPLES, NO_COLOR='1', TMPDIR=folder)
     if fault: env['SHARDC_FAULT'] = fault
@@ -97,7 +91,7 @@ try:
     open(f'{folder}/m.shard', 'w').write(MODEL)
     text_file(f'{folder}/text.txt')
     array.array('f', [math.sin(7 * i * i) for i in range(16 * 8 * 6)]).tofile(open(f'{folder}/x.f32', 'wb'))
-    open(f'{folder}/y.npy', 'wb').write(npy([i * i % 7 for i in range(16 * 8)], (16, 8)))
+    npy(f'{folder}/y.npy', '<i4', (16, 8), [i * i % 7 for i in range(16 * 8)])
     j = json.loads(verify('--plan', 'z3', '--against', 'z3', '--steps', '2', '--json')[0])
     check(j['agrees'] and j['same_bits'] and j['steps'] == 2 and j['tensors'] > 20, f'{j}')
     check('they agree' in verify('--plan', 'z3', '--against', 'z0', from_stdin=True)[0], 'stages 3 and 0')
