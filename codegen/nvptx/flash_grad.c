@@ -16,6 +16,8 @@
 
 static const double LOG2_E = 1.4426950408889634, FAR = 1e30;
 
+enum { NO_STAGE = -1 };
+
 typedef struct FlashBackward {
   Registers p, ds, slopes, first, second; /* slopes: of a cap; first: dq or dk; second: dv */
   LLVMValueRef lse[2], delta[2];          /* of the lane's rows, where rows are queries */
@@ -271,11 +273,19 @@ static void wait_sums(FlashRing *ring, FlashBackward *backward, int under_way) {
   if (ring->x->rows_are_keys) warpgroup_waited(w, &backward->second);
 }
 
-/* The unit before, whose last products were left to run. */
-static void end_before(FlashRing *ring, FlashBackward *backward, int under_way) {
-  LLVMValueRef before = warp_get(&ring->x->w, &backward->before, 0);
+static void forget_before(FlashGpu *flash, FlashBackward *backward) {
+  warp_set(&flash->w, &backward->before, 0, warp_i32(&flash->w, NO_STAGE));
+}
+
+/* The unit before, whose last products were left to run; perhaps there is none. */
+static void end_before(FlashRing *ring, FlashBackward *backward, int under_way, bool perhaps) {
+  Warp *w = &ring->x->w;
+  LLVMValueRef before = warp_get(w, &backward->before, 0);
+  Branch some = {0};
   wait_sums(ring, backward, under_way);
+  if (perhaps) some = emit_if(w->e, warp_less(w, warp_i32(w, NO_STAGE), before));
   for (int c = 0; c < 2; c++) flash_ring_leave(ring, before, c);
+  if (perhaps) emit_end_if(w->e, some);
 }
 
 /* From scores and dP to the products that add. */
@@ -317,16 +327,15 @@ static void unit_alone(FlashRing *ring, FlashWalk *walk, FlashUnit *unit, void *
 
 static void unit_of_stretch(FlashRing *ring, FlashWalk *walk, FlashUnit *unit,
                             FlashBackward *backward, bool is_first) {
-  bool adds = !is_first || flash_walk_passes(walk); /* sums of a stretch before */
   FlashGpu *flash = ring->x;
   LLVMValueRef stage = warp_get(&flash->w, &ring->stage, 0);
   flash_ring_meet(ring, stage, 0);
   begin_product(ring, backward, stage, 0);
-  if (!is_first) end_before(ring, backward, 1);
+  if (!is_first) end_before(ring, backward, 1, flash_walk_passes(walk));
   flash_ring_meet(ring, stage, 1);
   begin_product(ring, backward, stage, 1);
   FlashBlock flash_block = flash_unit_block(walk, unit, stage);
-  end_unit(ring, &flash_block, backward, !adds);
+  end_unit(ring, &flash_block, backward, is_first);
   warp_set(&flash->w, &backward->before, 0, stage);
 }
 
@@ -338,14 +347,20 @@ static void other_unit(FlashRing *ring, FlashWalk *walk, FlashUnit *unit, void *
   unit_of_stretch(ring, walk, unit, with, false);
 }
 
-static void last_unit(FlashRing *ring, void *with) { end_before(ring, with, 0); }
+static void last_unit(FlashRing *ring, void *with) {
+  end_before(ring, with, 0, false);
+  forget_before(ring->x, with);
+}
 
 static void group_rows(FlashRing *ring, FlashWalk *walk, void *with) {
   FlashGpu *flash = ring->x;
   FlashBackward *backward = with;
   begin_sums(flash, backward);
   if (!flash->rows_are_keys) row_facts(flash, backward->lse, backward->delta);
-  flash_tile_units(ring, walk, &(FlashUnitWork){unit_alone, first_unit, other_unit, last_unit},
+  /* A stretch adds to sums of others, so its first unit is as they are: by itself it spilled. */
+  FlashUnitDo *first = flash_walk_passes(walk) ? NULL : first_unit;
+  forget_before(flash, backward);
+  flash_tile_units(ring, walk, &(FlashUnitWork){unit_alone, first, other_unit, last_unit},
                    backward);
   put(flash, backward);
 }

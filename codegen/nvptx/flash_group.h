@@ -21,7 +21,8 @@ void flash_groups(FlashGpu *flash, void *begin(FlashGpu *flash), FlashRows *rows
 typedef void FlashUnitDo(FlashRing *ring, FlashWalk *walk, FlashUnit *unit, void *with);
 typedef struct FlashUnitWork {
   FlashUnitDo *alone;         /* where numbers in memory may leave its products out */
-  FlashUnitDo *first, *other; /* of a stretch: last products of a unit run during the next one */
+  FlashUnitDo *first, *other; /* of a stretch: last products run during the next unit; first may be
+                                 NULL: it is as others */
   void (*last)(FlashRing *ring, void *with); /* ends them */
 } FlashUnitWork;
 /* All units of a tile of rows that have a score for a row of the thread's warpgroup. */

@@ -62,9 +62,11 @@ static void each(const UnitsWalk *units, FlashUnitDo *work, bool passes) {
 }
 
 static void stretch(const UnitsWalk *units, FlashUnit *first) {
-  flash_walk_run(units->walk, first);
-  units->work->first(units->ring, units->walk, first, units->with);
-  next_unit(units, first);
+  if (units->work->first) {
+    flash_walk_run(units->walk, first);
+    units->work->first(units->ring, units->walk, first, units->with);
+    next_unit(units, first);
+  }
   each(units, units->work->other, units->passes);
   leave_rows(units);
   units->work->last(units->ring, units->with);
@@ -83,13 +85,11 @@ static void stretches(const UnitsWalk *units) {
   WarpLoop loop = warp_loop(w);
   FlashUnit now = flash_unit_now(units->walk);
   warp_loop_while(w, &loop, now.present);
-  LLVMValueRef own = flash_unit_own(units->walk, &now);
-  Branch work = emit_if(flash->e, own);
+  Branch own = emit_if(flash->e, flash_unit_own(units->walk, &now));
   stretch(units, &now);
-  emit_end_if(flash->e, work);
-  Branch others = emit_if(flash->e, LLVMBuildNot(flash->e->builder, own, ""));
+  LLVMBuildBr(flash->e->builder, loop.head);
+  LLVMPositionBuilderAtEnd(flash->e->builder, own.rest);
   pass(units, &now);
-  emit_end_if(flash->e, others);
   warp_loop_end(w, &loop);
 }
 
