@@ -19,7 +19,9 @@ void plan_traffic_of(Sheet *sheet, const Planned *planned, const PlanStep *step)
   sheet_list(sheet, "communication");
   if (list->n)
     sheet_heads(sheet, EVERYWHERE,
-                "each rank sends per step          elements        bytes     calls");
+                planned->programs.n > 1
+                    ? "a rank sends per step, at most    elements        bytes     calls"
+                    : "each rank sends per step          elements        bytes     calls");
   for (uint32_t axis = 0; axis < planned->m->mesh.n; axis++) {
     Figure name = as_text(planned->m->mesh.at[axis].name);
     double elements = 0, bytes = 0;
