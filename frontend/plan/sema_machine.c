@@ -206,8 +206,8 @@ static bool splits_layers(const PlanCheck *check, const PlaceLine *rule) {
   return false;
 }
 
-/* The axis of Batch that can have `times` as many ranks; NULL: none. */
-static const PlanAxis *other_axis(const PlanCheck *check, int64_t times) {
+/* The axis of Batch, another than `narrow`, that can have `times` as many ranks; NULL: none. */
+static const PlanAxis *other_axis(const PlanCheck *check, const PlanAxis *narrow, int64_t times) {
   const PlaceLine *rule = plan_batch_rule(check);
   const AstItem *train = check->c->train ? check->c->train->item : NULL;
   int64_t batch = settings_integer(train, ITEM_TRAIN, "batch", NULL), micro = 1;
@@ -215,13 +215,13 @@ static const PlanAxis *other_axis(const PlanCheck *check, int64_t times) {
     micro = settings_integer(check->item, ITEM_PLAN, "micro", NULL);
   bool divides = rule && rule->axes.n && micro > 0 && batch > 0 &&
                  batch % times_i64(times_i64(plan_batch_ranks(check), times), micro) == 0;
-  return divides ? rule->axes.at[0] : NULL;
+  return divides && rule->axes.at[0] != narrow ? rule->axes.at[0] : NULL;
 }
 
 static void help_narrow(PlanCheck *check, Report *r, const PlanAxis *axis, int64_t gpus) {
   int64_t n = min_i64(gpus, axis->size); /* of a mesh: at most 2^20 */
   while (axis->size % n || gpus % n) n--;
-  const PlanAxis *other = other_axis(check, axis->size / n);
+  const PlanAxis *other = other_axis(check, axis, axis->size / n);
   if (other)
     diag_help(r, "`%s = %lld, %s = %lld` uses the same number of ranks", axis->name, (long long)n,
               other->name, (long long)(other->size * axis->size / n));

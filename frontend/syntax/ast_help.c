@@ -122,7 +122,7 @@ void shard_help_in_bracket(Parse *p, Report *r, Span at, const OpenBracket *brac
     diag_help(
         r,
         "elements are picked by name: `x[D = index]`; a part of D is `slice[D -> A](x, at = 0)`");
-  else if (closes && begins_value(found)) help_comma(p, r, end);
+  else if (closes && begins_value(found) && bracket->kind != OPEN_RANGE) help_comma(p, r, end);
   else if (closes && found != ARROW && found != COMMA) help_close(p, r, bracket, end);
 }
 

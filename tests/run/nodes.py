@@ -233,6 +233,9 @@ try:
     too_wide([('tensor', 4), ('data', 2)], 2, [], [('tensor', 2), ('data', 4)])
     too_wide([('tensor', 4), ('data', 2)], 3, ['micro 16'], [('tensor', 1), ('data', 2)])
     too_wide([('tensor', 4)], 2, [], [('tensor', 2)])
+    both = text_of([('tensor', 4)], 2, []).replace('place Heads, Mlp', 'place Batch, Heads, Mlp')
+    said = [m for m in plan(both)[1] if m['code'] == 'W0708']
+    check(mesh_in(edited(said[0])) == [('tensor', 2)], f'the axis of Batch is the same one: {said}')
     print(f'{len(cases)} meshes over nodes, W0701 for {sum(told)}')
 finally:
     shutil.rmtree(folder)
