@@ -453,7 +453,7 @@ Exit compile_executable(Cli *o, const char *output, Module **m) {
 /* Refuses options that this kind of result does not depend on. */
 static Exit check_kind(const Cli *o, EmitKind kind) {
   static const CliOption of_ast[] = {OPT_EMIT, OPT_OUTPUT},
-                         of_programs[] = {OPT_KEEP, OPT_EQUAL, OPT_JOBS, OPT_QUICK};
+                         of_programs[] = {OPT_KEEP, OPT_EQUAL, OPT_JOBS, OPT_QUICK, OPT_VERBOSE};
   static const CliOption class = OPT_CLASS;
   if (kind >= EMIT_EXE) return cli_idle(o, &class, 1, "an executable has all classes of ranks");
   if (kind == EMIT_AST)

@@ -36,6 +36,9 @@ for words in "$odd" "help $odd" "explain $odd" "check --$odd x" "fmt --check $od
   fi
 done
 expect 2 err "takes no argument" compile --timings=3 x.shard
+expect 2 err "has no option .--verbose" check -v x.shard
+expect 2 err ".--verbose. would be ignored" compile --emit=ir -v "$examples/tiny.shard"
+expect 0 err "^(in .*) .* -o program" compile --quick --verbose "$examples/tiny.shard" --output=tiny
 expect 2 err ".--plan. was given twice: .a. and .b." compile --plan a --plan b x.shard
 expect 2 err "several are written .--only gemm,attention." tune --only gemm --only=attention x.shard
 expect 2 err "several are written .--fix zero=1,2." plan --fix zero=1 --fix zero=2 x.shard
@@ -156,6 +159,10 @@ expect 2 err "cannot both be given" opt "$examples/tiny.shard" --run-to 1 --chan
 "$shardc" dump "$examples/tiny.shard" -o tiny.ir
 expect 0 out "^after grad" dump tiny.ir --after grad
 cp out grad.ir
+expect 0 out "^after inline" opt --passes inline tiny.ir --output=-
+printf 'dims {A=2}\n' >spaces.shard
+check "$shardc" fmt --write spaces.shard
+grep -q '^dims { A = 2 }' spaces.shard || { echo "fmt --write: not written"; cat spaces.shard; failed=1; }
 expect 2 err "comes before" dump grad.ir --after simplify
 expect 2 err "fixed already" dump grad.ir -D Seq=3
 
