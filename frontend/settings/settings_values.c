@@ -232,7 +232,8 @@ static const char *said_of_value(SettingType type, const AstValue *value) {
 }
 
 /* yes for on; 40GB/s where bytes are wanted, or the other way round; "512" for 512. */
-static void help_value(const Check *check, SettingType type, const AstValue *value, Report *r) {
+static void help_value(const Check *check, SettingType type, const char *line,
+                       const AstValue *value, Report *r) {
   static const char *const switches[] = {"on", "off"};
   const char *text = span_text(check->c, value->span), *with = NULL;
   size_t n = strlen(text);
@@ -265,7 +266,9 @@ static void help_value(const Check *check, SettingType type, const AstValue *val
   else if ((type == TYPE_RATE || type == TYPE_FLOPS) && value->kind == VALUE_NUMBER &&
            value->number.unit == (type == TYPE_RATE ? UNIT_BYTES_PER_SECOND : UNIT_FLOPS))
     diag_help(r, "1 to 10^24 a second");
-  const char *said = with ? NULL : said_of_value(type, value);
+  const char *said = with                ? NULL
+                     : type == TYPE_NAME ? foreign_option_text(line, "name")
+                                         : said_of_value(type, value);
   if (said) diag_help(r, "%s", said);
   else if (!with && value->kind == VALUE_PATH && (type == TYPE_SOURCE || type == TYPE_STRING))
     with = arena_printf(check->c->arena, "\"%s\"", text);
@@ -288,7 +291,7 @@ void setting_check_value(const Check *check, SettingType type, const char *what,
                          const char *choices, const AstValue *value) {
   if (!setting_choice_fits(check, type, choices, value)) wrong_choice(check, what, value, choices);
   else if (!setting_value_fits(type, value))
-    help_value(check, type, value,
+    help_value(check, type, choices, value,
                setting_wrong_value(check, what, value, setting_type_text(type)));
   else if (value->kind == VALUE_CALL)
     for (uint32_t i = 0; i < value->args.n; i++) setting_quoted_key(check, &value->args.at[i]);
