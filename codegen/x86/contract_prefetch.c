@@ -136,13 +136,20 @@ static void early_result(Contract *contract) {
   early_beside(contract, value);
 }
 
+/* With 32 registers a tile takes twice as many cycles per line, and fetching did no harm. */
+static bool fetch_evicts(const Contract *contract) {
+  const int64_t *tile = contract->plan.tile;
+  return contract->e->target->facts.vector_registers < 32 && !tile[TILE_PACK_A] &&
+         product_rows_evict(&contract->product, tile[TILE_ROWS]);
+}
+
 void contract_plan_prefetch(Contract *contract) {
   if (contract->e->quick) return;
   early_panel(contract);
   bool in_place =
       !contract->plan.tile[TILE_PACK_A] && contract_inner_stride(&contract->product.k, SIDE_A) == 1;
-  contract->prefetch_a =
-      contract->product.m.count && contract->product.k.count && (in_place || contract->plan.rows_a);
+  contract->prefetch_a = contract->product.m.count && contract->product.k.count &&
+                         (in_place || contract->plan.rows_a) && !fetch_evicts(contract);
   early_result(contract);
   if (!contract->amx) return;
   contract->prefetch_a = false;

@@ -253,6 +253,17 @@ Product product_of(const Fn *kernel, int lanes) {
   return product;
 }
 
+int64_t product_room(int64_t lines, int64_t sets, int64_t ways) {
+  for (; sets > 1 && lines % 2 == 0; lines /= 2) sets /= 2;
+  return sets * ways / 2;
+}
+
+bool product_rows_evict(const Product *product, int64_t rows) {
+  if (!product_a_in_order(product) || !product->m.count) return false;
+  int64_t row = product->m.dim[product->m.count - 1].a * elem_bytes(product->elem_a);
+  return row % CACHE_LINE == 0 && rows > product_room(row / CACHE_LINE, FIRST_SETS, FIRST_WAYS);
+}
+
 bool product_sliced(const Product *product, const int64_t tile[TILE_COUNT]) {
   if (tile[TILE_PACK_B] != 1 || !product->n.count || !product->k.count || product->n.outer > 1 ||
       product->k.outer > 1)

@@ -124,6 +124,13 @@ bool product_amx_fits(const Product *p, const int64_t tile[TILE_COUNT]);
 bool product_rows_b(const Product *p);
 /* Whether rows of a are read as they are: neighbours along k are contiguous. */
 bool product_a_in_order(const Product *product);
+/* Room for addresses that are `lines` cache lines apart in a cache of `sets` sets, half of it for
+   other data. */
+int64_t product_room(int64_t lines, int64_t sets, int64_t ways);
+enum { FIRST_SETS = 64, FIRST_WAYS = 8 }; /* of first-level caches */
+/* Whether this many rows of a, one after the other in memory, map to so few sets of the first-level
+   cache that they evict each other if lines of as many others are fetched at the same time. */
+bool product_rows_evict(const Product *product, int64_t rows);
 /* Whether a is read in place, element by element; b, by whole vectors. */
 bool product_a_readable(const Product *product, const int64_t tile[TILE_COUNT]);
 bool product_b_readable(const Product *product, int lanes);

@@ -86,14 +86,16 @@ static int64_t choose_depth(const Product *product, const KernelLimits *limits) 
 
 /* Measured costs. Cycles per element of an operand: to read it in place, from whichever cache holds
    it; to copy it into scratch by vectors (of a in short pieces from distant lines), by transposing
-   squares, one by one; to copy b for AMX, whose memory is faster than its products. Cycles per
-   multiply-add of a vector and of an AMX tile row. Cycles to hand out a chunk. */
+   squares, one by one; to copy b for AMX, whose memory is faster than its products; with 16
+   registers to copy squares of rows of a that evict each other, and, not concurrent with products,
+   once for all chunks. Cycles per multiply-add of a vector and of an AMX tile row. Cycles to hand
+   out a chunk. */
 static const double IN_PLACE = 0.1, BY_VECTORS_B = 0.35, BY_VECTORS_A = 1, BY_SQUARES = 0.45,
                     BY_ELEMENTS = 2, AMX_B = 1.3, MULTIPLY = 1.1, MULTIPLY_AMX = 2.5,
-                    HAND_OUT = 4000;
+                    FAR_ROWS = 1.3, FAR_ROWS_ONCE = 2.5, HAND_OUT = 4000;
 /* Factors of the time: of products whose rows of a evict each other, or are read in place without
    evicting; of a copy from memory. HELD_UP: chunks by which a worker that is held up is late. */
-static const double EVICTED = 1.4, ROWS_IN_PLACE = 1.03, FROM_MEMORY = 3, HELD_UP = 0.1;
+static const double EVICTED = 1.04, ROWS_IN_PLACE = 1.03, FROM_MEMORY = 3, HELD_UP = 0.1;
 
 /* Cycles per element of copying or reading an operand. */
 static double copy_cost(const ProductDims *across, const ProductDims *dims, bool of_b,
@@ -110,29 +112,22 @@ static double copy_cost(const ProductDims *across, const ProductDims *dims, bool
    the second-level cache, so chunks are smaller and need the same copy more often. */
 static bool few_registers(const KernelLimits *limits) { return limits->registers < 32; }
 
-/* Room for addresses that are `lines` cache lines apart in a cache of `sets` sets, half of it for
-   other data. */
-static int64_t room(int64_t lines, int64_t sets, int64_t ways) {
-  for (; sets > 1 && lines % 2 == 0; lines /= 2) sets /= 2;
-  return sets * ways / 2;
-}
-
-enum { LINE = 64, FIRST_SETS = 64, FIRST_WAYS = 8 }; /* of first-level caches */
-
 /* The factor by which multiplying costs more if rows of a are read in place, one after the other
-   in memory. While a tile reads its rows, those of the next tile are fetched, lines of all of them
-   at the same step of k; if these map to one set they evict each other. Measured with 16
-   registers, whose tiles take half as long (3072 steps: 65 % of the peak, 91 from a copy; 768: 92
-   and 94, and 80 and 88 if neighbours use the caches); with 32 reading in place is as good as a
-   copy. */
+   in memory. Measured with 16 registers (3072 steps: 91 % of the peak and 97 from a copy on an EPYC
+   of family 25, 95 and 94 on one of family 26; 768: 92 and 94 on the former, and 80 and 88 if
+   neighbours use the caches); with 32 reading in place is as good as a copy. */
 static double in_place_factor(const Product *product, const KernelLimits *limits,
                               const int64_t *tile) {
   if (!few_registers(limits) || tile[TILE_PACK_A] || !product_a_in_order(product) ||
       !product->m.count)
     return 1;
-  int64_t row = product->m.dim[product->m.count - 1].a * elem_bytes(product->elem_a);
-  bool clash = row % LINE == 0 && tile[TILE_ROWS] > room(row / LINE, FIRST_SETS, FIRST_WAYS);
-  return clash ? EVICTED : ROWS_IN_PLACE;
+  return product_rows_evict(product, tile[TILE_ROWS]) ? EVICTED : ROWS_IN_PLACE;
+}
+
+/* Whether squares are copied from rows of a that evict each other. */
+static bool far_rows(const Product *product, const KernelLimits *limits, const int64_t *tile) {
+  return few_registers(limits) && (tile[TILE_PACK_A] & ~PACK_SHARED) == PACK_TILES &&
+         product_rows_evict(product, tile[TILE_ROWS]);
 }
 
 typedef struct ContractCost { /* of one product of the batch, in cycles */
@@ -153,7 +148,9 @@ static ContractCost cost_of(const Product *product, const ProductPlan *plan,
   if (tile[TILE_DEPTH] == DEPTH_AMX) cost.per_multiply = MULTIPLY_AMX / (AMX_ROWS * AMX_ROWS);
   cost.per_multiply *= in_place_factor(product, limits, tile);
   cost.per_a = copy_cost(&product->m, &product->k, false, tile[TILE_PACK_A]);
+  if (far_rows(product, limits, tile)) cost.per_a = FAR_ROWS;
   if (plan->shared) {
+    if (far_rows(product, limits, tile)) cost.per_a = FAR_ROWS_ONCE;
     cost.once = cost.per_a * cost.k * (double)(product->m.outer * product->m.inner) +
                 HAND_OUT * (double)limits->workers;
     cost.per_a = copy_cost(&product->m, &product->k, false, PACK_NOT);
@@ -311,9 +308,9 @@ static bool columns_stay(const Product *product, const KernelLimits *limits, con
   int64_t row =
       product->k.count ? product->k.dim[product->k.count - 1].a * elem_bytes(product->elem_a) : 0;
   int64_t k = ceil_div(product->k.inner, tile[TILE_K_INNER]);
-  if (row % LINE || row * product->k.inner > MOST * limits->l2) return false;
-  return k <= room(row / LINE, limits->l2 / LINE / WAYS, WAYS) &&
-         k <= room(row / LINE, FIRST_SETS, FIRST_WAYS);
+  if (row % CACHE_LINE || row * product->k.inner > MOST * limits->l2) return false;
+  return k <= product_room(row / CACHE_LINE, limits->l2 / CACHE_LINE / WAYS, WAYS) &&
+         k <= product_room(row / CACHE_LINE, FIRST_SETS, FIRST_WAYS);
 }
 
 /* A copy pays off when it is read several times. */
