@@ -190,6 +190,20 @@ def case_signals():
     check('time is up' in train('2_1_0', 'time', '--max-time', '1', TOY_SLOW=50)[0][1], '--max-time')
 
 
+def case_recorder():
+    """Each rank has a recorder while it trains, none with `--flight-recorder off`."""
+    for word in 'on', 'off':
+        out = f'record_{word}'
+        ps = start('2_1_0', 'train', '--data', 'text.txt', '--valid', '10%', '--out', out, '--steps', '100000',
+                   '--flight-recorder', word, TOY_SLOW='20')
+        until_trains(out, ps)
+        found = [os.path.exists(path(out, f'flight-{rank:05d}')) for rank in range(2)]
+        ps[0].send_signal(signal.SIGTERM)
+        end(ps, 60)
+        check(found == [word == 'on'] * 2, f'--flight-recorder {word}: {found}')
+    train('2_1_0', 'record_odd', '--flight-recorder', 'never', expect=2, says='takes on or off, not `never`')
+
+
 def case_data():
     """Ranks that see different files under one name are refused."""
     for r, end_ in enumerate('ab'):
