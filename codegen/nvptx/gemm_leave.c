@@ -244,12 +244,31 @@ static void choose_rooms(Gemm *gemm, Leave *leave) {
   leave->read = last;
 }
 
+/* Are results computed by many instructions? Sums of columns are added outside of a branch. */
+static bool is_slow(const Gemm *gemm) {
+  bool slow = false;
+  EACH_OP (gemm->k, o) slow |= o->code == OP_rand || op_flags(o->code) & SLOW;
+  return slow && !gemm_has_columns(gemm);
+}
+
+/* Slow results of half a panel after each other: with those of more at once the assembler would
+   fill the registers. It moves no instruction across a branch, and all tiles begin at a row. */
+static void put_all(Gemm *gemm, Leave *leave) {
+  Warp *w = &gemm->w;
+  for (int eight = 0; eight < EIGHTS; eight += EIGHTS / 2) {
+    Branch branch = {0};
+    if (is_slow(gemm)) branch = emit_if(gemm->e, warp_less(w, gemm->m0, warp_i32(w, gemm->g.m)));
+    put(gemm, leave, eight), put(gemm, leave, eight + 2);
+    if (is_slow(gemm)) emit_end_if(gemm->e, branch);
+  }
+}
+
 static void leave_panel(Gemm *gemm, Leave *leave) {
   Warp *w = &gemm->w;
   LLVMValueRef at[MAP_RANK];
   take_elements(gemm, leave);
   choose_rooms(gemm, leave);
-  for (int eight = 0; eight < EIGHTS; eight += 2) put(gemm, leave, eight);
+  put_all(gemm, leave);
   if (gemm_has_columns(gemm)) gemm_columns_of_panel(gemm, leave->sum, first_of(gemm, leave->panel));
   warpgroup_publish(w);
   warp_barrier_lanes(w);

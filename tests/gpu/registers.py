@@ -46,6 +46,8 @@ CONV = '''  param c [Embed] ~ normal(0.1)
   param d [Embed] ~ normal(0.1)
   param e [Embed] ~ normal(0.1)
   return x + c * x + d * shift[Seq](x, by = 1) + e * shift[Seq](x, by = 2) + y'''
+FEED = '''  param u [Heads, Head, Embed] ~ normal(0.02)
+  return x + dot[Heads, Head](silu(dot[Embed](y, u)), o)'''
 NORMS = '''  sub m = LayerNorm[Embed]
   sub n = LayerNorm[Embed]
   sub l = LayerNorm[Embed]
@@ -57,6 +59,7 @@ CASES = [('sm_89', (1000, 832, 36, '', DROP), r'\.dot\d+|fwd\.attention\d+|step\
          ('sm_86', (2048, 156, 64, '', DROP), r'\.dot\d+'),
          ('sm_90a', (2048, 1536, 384, '', CONV), r'\.dot\d+'),
          ('sm_80', (100, 144, 48, '', MANY), r'step\.sum\d+'),
+         ('sm_90a', (1000, 1280, 336, '', FEED), r'fwd\.dot\d+'),
          ('sm_100a', (100, 1408, 88, '', NORMS), r'step\.sum\d+'),
          ('sm_80', (100, 1536, 48, '', NORMS), r'bwd\.(?:sum|elem)\d+'),
          ('sm_89', (100, 256, 128, '', DROP), r'bwd\.attention\S*\d'),
