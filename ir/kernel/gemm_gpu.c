@@ -143,6 +143,12 @@ bool gemm_flat(const ProductDims *dims, bool side_b, int64_t unit, int64_t *stri
          size % unit == 0;
 }
 
+static bool far_apart(const Product *product, bool side_b, bool along_k) {
+  const ProductDims *mn = side_b ? &product->n : &product->m;
+  int64_t stride, piece = PIECE / elem_bytes(product->compute);
+  return !gemm_flat(along_k ? &product->k : mn, side_b, piece, &stride);
+}
+
 GemmPlan gemm_plan(const Product *product, GemmMath math, const int64_t tile[GEMM_COUNT],
                    int64_t ctas) {
   GemmPlan plan = {.math = math,
@@ -157,6 +163,8 @@ GemmPlan gemm_plan(const Product *product, GemmMath math, const int64_t tile[GEM
   plan.range = ceil_div(plan.tiles_k, plan.splits);
   plan.a = side_of(&plan, tile[GEMM_M], tile[GEMM_COPY_A], product->elem_a, product->codes);
   plan.b = side_of(&plan, tile[GEMM_N], tile[GEMM_COPY_B], product->elem_b, product->codes);
+  plan.a.far = far_apart(product, false, plan.a.along_k);
+  plan.b.far = far_apart(product, true, plan.b.along_k);
   plan.stage = plan.a.bytes + plan.b.bytes;
   plan.warps_m = (int)(tile[GEMM_M] / tile[GEMM_WARP_M]);
   plan.warps_n = (int)(tile[GEMM_N] / tile[GEMM_WARP_N]);

@@ -93,6 +93,7 @@ typedef struct GemmSide { /* an operand's tile in shared memory */
   bool panels;   /* rows are in panels of 128 bytes, one after the other, the last one perhaps
                     partly empty (wgmma) */
   bool passes;   /* through registers: what memory has is not what shared memory gets */
+  bool far;      /* elements of a piece are not equally far apart in memory */
   bool held;     /* .. in which it stays while the tile before it is multiplied; otherwise its
                     pieces are stored one after the other */
   int elem;      /* bytes of an element */

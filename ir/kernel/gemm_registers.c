@@ -8,6 +8,7 @@
 
 enum { REGISTER_FILE = 65536, MOST_REGISTERS = 255 };
 enum { PIECE = 16 };
+enum { ELEMENTS_FAR = 24 };                        /* .. of which each has its own address */
 enum { ELEMENTS = 14, WIDE = 8, ALONG_MN = 16 };   /* of a piece; addresses along mn */
 enum { GROUP_REGISTERS = 232, GROUP_OTHERS = 64 }; /* of a warpgroup's thread; addresses */
 enum { RANDOM = 12 };                              /* random numbers: words of one */
@@ -28,7 +29,8 @@ SidePieces gemm_pieces_of(const GemmSide *side, int64_t threads) {
 
 int64_t gemm_held(const GemmSide *side, int64_t threads) {
   int64_t items = gemm_pieces_of(side, threads).items;
-  return side->wide ? items * WIDE : items * ELEMENTS + (side->along_k ? 0 : ALONG_MN);
+  if (side->wide) return items * WIDE;
+  return items * (side->far ? ELEMENTS_FAR : ELEMENTS) + (side->along_k ? 0 : ALONG_MN);
 }
 
 static int64_t held(const GemmPlan *plan, const GemmSide *side) {
