@@ -80,12 +80,14 @@ static bool any_goes_over(const StageStream *stream, const Fn *f) {
 
 static bool is_at_one(ValidAt w) { return w == AT_FIRST || w == AT_LAST; }
 
-/* The reason that a second loop over layers cannot stream after the first. */
-static const char *why_twice(const Op *first, const Op *second) {
+/* A second loop over layers cannot stream after the first. */
+static void refuse_twice(StageStream *stream, const Op *first, const Op *second) {
   const char *of = attr_str(&first->attrs, ATTR_path, "");
   bool again = *of && !strcmp(of, attr_str(&second->attrs, ATTR_path, ""));
-  return again ? "layers that keep nothing run forward twice (`recompute .. keep = none`)"
-               : "stages pass on values of several stacks of layers";
+  if (again)
+    refuse_for(stream, "layers that keep nothing run forward twice (`recompute .. keep = none`)",
+               "`keep = input` in its place; or `pipeline sequential`, slower");
+  else refuse(stream, "stages pass on values of several stacks of layers");
 }
 
 /* With `memory = 2` a stage may still send forward while its neighbour sends backward. Among
@@ -117,8 +119,7 @@ static void see_stages(StageStream *stream, OpId id) {
     stream->at[o->out + i] = state_of(stream, o->out + i) ? SPREAD : back ? AT_FIRST : AT_LAST;
   see_room(stream, o, carry);
   if (back) return;
-  if (stream->forward != NO_OP)
-    refuse(stream, why_twice(&stream->body->ops.at[stream->forward], o));
+  if (stream->forward != NO_OP) refuse_twice(stream, &stream->body->ops.at[stream->forward], o);
   stream->forward = id;
 }
 

@@ -498,7 +498,10 @@ try:
     err = run(SHARDC, 'compile', 'm.shard', '--plan', 'apart', '-o', 'x', cwd=folder, expect=1)[1]
     check('E0901' in err and 'keep different values' in err, err)
     err = run(SHARDC, 'plan', 'm.shard', '--plan', 'none', cwd=folder, expect=1)[1]
-    check('E0901' in err and 'keep = none' in err, err)
+    check('E0901' in err and 'keep = none' in err and '`keep = input` in its place' in err, err)
+    with open(f'{folder}/m.shard') as file: kept = file.read().replace('keep = none', 'keep = input')
+    with open(f'{folder}/kept.shard', 'w') as file: file.write(kept)
+    run(SHARDC, 'plan', 'kept.shard', '--plan', 'none', cwd=folder)
     err = run(SHARDC, 'compile', 'm.shard', '--plan', 'words', '-o', 'x', cwd=folder, expect=1)[1]
     check('E0901' in err and 'an op outside the layers' in err, err)
     ends_own()
