@@ -263,7 +263,7 @@ Cut contract_chunked(const Module *m, const Fn *k, const Cut *from) {
    and is not too large. Returns the time. */
 static double share(const Product *product, const KernelLimits *limits, int which, double own,
                     int64_t *tile) {
-  int64_t most = few_registers(limits) ? 24 : 16; /* second-level caches: the smaller, the more */
+  int64_t most = few_registers(limits) ? 56 : 16; /* second-level caches: the smaller, the more */
   int64_t shared[TILE_COUNT];
   if (!tile[which]) return own;
   memcpy(shared, tile, sizeof shared);
@@ -289,13 +289,18 @@ static double copy_tiles(const Product *product, const KernelLimits *limits, dou
 }
 
 /* Panels of b for vector instructions are packed while others are computed, which costs little with
- * 32 registers; with 16 more chunks need the same ones (measured: 90 % of the peak, 93 shared). */
+ * 32 registers; with 16 more chunks need the same ones (measured: 90 % of the peak, 93 shared; 84
+ * and 92 in bf16, which is widened while it is packed). That may pay off without a shared a. */
 static void choose_sharing(const Product *product, const KernelLimits *limits, int64_t *tile) {
   double own = copy_tiles(product, limits, choose_chunks(product, limits, tile), tile);
   if (product->batch.outer * product->batch.inner > 1) return;
+  int64_t only_b[TILE_COUNT];
+  memcpy(only_b, tile, sizeof only_b);
+  bool shares_b = tile[TILE_DEPTH] == DEPTH_AMX || few_registers(limits);
+  double b = few_registers(limits) ? share(product, limits, TILE_PACK_B, own, only_b) : own;
   own = share(product, limits, TILE_PACK_A, own, tile);
-  if (tile[TILE_DEPTH] == DEPTH_AMX || few_registers(limits))
-    share(product, limits, TILE_PACK_B, own, tile);
+  if (shares_b) own = share(product, limits, TILE_PACK_B, own, tile);
+  if (b < own) memcpy(tile, only_b, sizeof only_b);
 }
 
 /* Do columns of a, read in place, stay in both caches of a core? Rows whose distance has a large
