@@ -175,8 +175,8 @@ static void cut_sums(Module *m, Fn *k, const GpuRows *rows) {
   int64_t values = held_values(m, k, rows) + rows->r.ncolumns + kept_operands(k, rows);
   int lanes = rows->r.scans ? 1 : gpu_lanes(m, k, &rows->over, rows->nroots, rows->root);
   while (lanes > 1 && whole / lanes < 32) lanes /= 2;
-  int64_t length = whole / lanes;
-  while (group < 512 && ceil_div(length, group) * lanes * values > SUMMED) group *= 2;
+  int64_t length = whole / lanes, most = lanes > 1 ? SUMMED : SUMMED / 2; /* and addresses */
+  while (group < 512 && ceil_div(length, group) * lanes * values > most) group *= 2;
   int64_t vectors = ceil_div(length, group), registers = vectors * lanes * values;
   bool held = registers <= SUMMED && !rows->r.scans;
   if (!held) group = rows->r.scans ? 32 : 512, vectors = 1, registers = SUMMED;
