@@ -134,7 +134,7 @@ static void greet(const Train *train) {
          r->p->model, (long long)rt_parameters(r->p), ranks, device,
          (long long)r->data.train.samples, (long long)r->data.valid.samples, r->out);
   tell_data(train);
-  int64_t compiled = planned_steps(&rt_the_program);
+  int64_t compiled = planned_steps(r->p);
   if (compiled >= 0 && compiled != train->steps)
     rt_note("the learning-rate schedule was compiled for %lld steps", (long long)compiled);
 }
