@@ -91,9 +91,9 @@ typedef struct FlashUnit {
   LLVMValueRef code, run[2];    /* of lists: with its states; the words of its run */
 } FlashUnit;
 FlashWalk flash_walk_new(FlashGpu *flash, LLVMValueRef group);
-/* Units without a score for an own row may be passed; i1: this one has such a score. Forward that
-   needs bulk copies: all meet barriers of the CTA in one order, in which keys of a unit come before
-   values of the one before. */
+/* Whether units without a score for an own row may be passed; i1: this unit has such a score. The
+   forward walk passes units only with bulk copies: without them all warps meet barriers of the CTA
+   in one order, in which the keys of a unit come before the values of its predecessor. */
 bool flash_walk_passes(const FlashWalk *walk);
 LLVMValueRef flash_unit_own(FlashWalk *walk, const FlashUnit *unit);
 void flash_walk_side(FlashWalk *walk); /* reads the rows' numbers that the mask compares */

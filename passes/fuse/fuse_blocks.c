@@ -26,7 +26,7 @@ enum {
   BLOCK_OPERANDS = 6,
   BLOCK_SHARE = 4,
   LARGE_SHARE = 2,
-  CAPACITY_SHARE = 32
+  MEMORY_SHARE = 32
 };
 
 typedef enum BlockRole {
@@ -355,8 +355,8 @@ static int64_t largest_kept(const FuseBlocks *blocks) {
 static int64_t limit_of(const FuseBlocks *blocks, const Type *again) {
   if (blocks->m->target.block) return blocks->m->target.block;
   int64_t most = max_i64(BLOCK_BYTES, BLOCK_OPERANDS * type_dense_bytes(again)),
-          capacity = plan_machine(blocks->m).memory;
-  return max_i64(max_i64(most, largest_kept(blocks) / BLOCK_SHARE), capacity / CAPACITY_SHARE);
+          memory = plan_machine(blocks->m).memory;
+  return max_i64(max_i64(most, largest_kept(blocks) / BLOCK_SHARE), memory / MEMORY_SHARE);
 }
 
 /* Rows: the first dim of the result that only one operand has. */

@@ -88,8 +88,8 @@ const char *harness_type(Harness *h, const char *elem, int n, const char *const 
                          const int64_t *size);
 const char *harness_dense(Harness *h, const char *elem, int n, const char *const *dim,
                           const int64_t *size);
-/* Kernel @k<i>: a product, and the squares of what it stores summed over its rows (norms of
-   gradients). */
+/* Kernel @k<i>: a product and, for norms of gradients, the sums over its rows of the squares of the
+   stored results. */
 void harness_squares(Harness *h, int i, const char *elem, int64_t width);
 /* ns of processor time per call of all phases of a kernel, best of `times`; for benchmarks. The
  * kernel must be the only one. */
